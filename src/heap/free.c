@@ -14,18 +14,18 @@
 #include "heap/slab_lists.h"
 #include "heap/thread_heap.h"
 
-enum { POST_TURNS = 16, DRAIN_FREES = 4 };
+enum { DRAIN_FREES = 4 };
 
 void free_foreign(void *pointer) { report_bad_pointer(pointer, "free"); }
 
-/* Handles an expired count, and drains a few slabs of mailboxes once in DRAIN_FREES calls: a thread
- * that only frees has no other occasion. They are few, so that no single free takes long: a slab
- * costs about 150 ns. */
+/* Handles an expired count, and drains DRAIN_FREES slabs of mailboxes once in as many calls: a
+ * thread that only frees has no other occasion. They are few, so that no single free takes long: a
+ * slab costs about 150 ns. */
 static no_inline void free_count_expired(struct heap *heap, struct span *slab)
 {
     heap_count_expired(heap, slab);
     if (++heap->attended % DRAIN_FREES == 0)
-        heap_drain_few(heap);
+        (void)heap_drain_some(heap, DRAIN_FREES);
     heap_note_call(heap);
 }
 
@@ -79,24 +79,19 @@ void free_reject(uint32_t slot, struct span *slab)
     report_bad_pointer(slab->base + offset, "free");
 }
 
-/* Counts a slab that this thread has posted or reclaimed. Once in POST_TURNS slabs it handles what
- * is due by age, because a thread that only frees blocks of other threads has no other occasion. */
-static void free_is_posted(void)
-{
-    struct heap *heap = thread_heap;
-    if (heap == &no_heap || ++heap->posts % POST_TURNS == 0)
-        heaps_decay();
-}
-
 /* Posts a slab of which this thread has marked a block. If the owner's thread has ended, this
  * thread's heap reclaims the slab instead; later frees of its blocks are local. Otherwise the slab
- * may be given back already, and only its `mail_state` is read. */
+ * may be given back already, and only its `mail_state` is read. Counts as a slow call, because a
+ * thread that only frees blocks of other threads makes no other. */
 static no_inline void free_post_slab(struct heap *heap, struct span *slab)
 {
     bool reclaimed = unlikely(heap_is_ended(heap)) && heap_reclaim(heap, slab);
     if (!reclaimed && unlikely(!remote_post(heap, slab)))
         return;
-    free_is_posted();
+    if (unlikely(thread_heap == &no_heap))
+        heaps_decay();
+    else
+        heap_note_call(thread_heap);
 }
 
 /* Frees a block of another heap's slab that could not be marked at once. `link` is the value that

@@ -31,36 +31,70 @@ bool heap_release(size_t keep_bytes)
     if (thread_heap != &no_heap)
         heap_trim(thread_heap);
     private_heaps_trim();
-    heaps_trim_others();
-    bool swept = sweep_slabs();
     (void)heaps_empty_run_caches();
+    bool swept = sweep_slabs();
     return pages_trim(keep_bytes) || swept;
+}
+
+/* The counts of a walk over the spans: sums, and rows as far as there is room for them. */
+struct counts {
+    struct heap_stats stats;
+    cairn_heap_class_stats *classes;
+    cairn_heap_thread_stats *threads;
+    size_t class_rows, thread_rows;
+    size_t last; /* the row found last: slabs of one heap often follow one another */
+};
+
+static cairn_heap_thread_stats *heap_row_of(struct counts *counts, const struct heap *heap)
+{
+    for (size_t i = 0; i < counts->thread_rows; i++, counts->last++) {
+        counts->last %= counts->thread_rows;
+        if (counts->threads[counts->last].heap == heap)
+            return &counts->threads[counts->last];
+    }
+    return NULL;
 }
 
 static bool heap_count_span(struct span *span, char *start, void *context)
 {
     (void)start;
-    struct heap_stats *stats = context;
+    struct counts *counts = context;
+    struct heap_stats *stats = &counts->stats;
     unsigned tag = load_relaxed(&span->tag);
-    if (tag >= SPAN_SLAB) {
-        struct slab_count count = heap_count_slab(span, tag - SPAN_SLAB);
-        stats->live_blocks += count.live_blocks;
-        stats->live_bytes += count.live_bytes;
-        stats->slab_bytes += count.slab_bytes;
-    } else {
+    if (tag < SPAN_SLAB) {
         stats->live_blocks++;
         stats->live_bytes += (size_t)span->pages << PAGE_SHIFT;
         stats->large_blocks++;
         stats->large_bytes += (size_t)span->pages << PAGE_SHIFT;
+        return true;
+    }
+    struct slab_count slab = heap_count_slab(span, tag - SPAN_SLAB);
+    stats->live_blocks += slab.live_blocks;
+    stats->live_bytes += slab.live_bytes;
+    stats->slab_bytes += slab.slab_bytes;
+    if (tag - SPAN_SLAB < counts->class_rows) {
+        cairn_heap_class_stats *row = &counts->classes[tag - SPAN_SLAB];
+        row->live_blocks += slab.live_blocks;
+        row->free_blocks += slab.slots - smaller_of(slab.slots, slab.live_blocks);
+        row->slabs++;
+        row->slab_bytes += slab.slab_bytes;
+    }
+    cairn_heap_thread_stats *row = heap_row_of(counts, slab_heap(span));
+    if (row) {
+        row->live_blocks += slab.live_blocks;
+        row->live_bytes += slab.live_bytes;
+        row->slabs++;
+        row->slab_bytes += slab.slab_bytes;
     }
     return true;
 }
 
 void heap_read_stats(struct heap_stats *stats)
 {
-    *stats = (struct heap_stats){0};
+    struct counts counts = {.thread_rows = 0};
+    pages_each(heap_count_span, &counts);
+    *stats = counts.stats;
     pages_read_stats(&stats->pages);
-    pages_each(heap_count_span, stats);
     for (const struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
         stats->heaps += heap->private_heap == NULL;
     if (heap_is_guarding()) {
@@ -72,6 +106,38 @@ void heap_read_stats(struct heap_stats *stats)
     stats->live_bytes += stats->pages.huge_bytes;
     stats->large_blocks += stats->pages.huge_count;
     stats->large_bytes += stats->pages.huge_bytes;
+}
+
+/* The rows are in the order of classes; packed slabs are the last row. */
+size_t heap_read_classes(cairn_heap_class_stats *rows, size_t count)
+{
+    struct counts counts = {.classes = rows, .class_rows = smaller_of(count, (size_t)CLASS_COUNT)};
+    for (unsigned class = 0; class < counts.class_rows; class ++)
+        rows[class] = (cairn_heap_class_stats){
+            .block_bytes = class_is_zero_size(class) ? 0 : size_classes[class].size_bytes};
+    if (count > 0)
+        pages_each(heap_count_span, &counts);
+    return CLASS_COUNT;
+}
+
+size_t heap_read_threads(cairn_heap_thread_stats *rows, size_t count)
+{
+    size_t there = 0;
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next) {
+        if (heap->private_heap != NULL)
+            continue; /* private_heap_read_stats reports it */
+        if (there < count)
+            rows[there] = (cairn_heap_thread_stats){
+                .heap = heap,
+                .is_current = heap == thread_heap,
+                .is_orphan = load_relaxed(&heap->state) == HEAP_ORPHAN,
+            };
+        there++;
+    }
+    struct counts counts = {.threads = rows, .thread_rows = smaller_of(there, count)};
+    if (count > 0)
+        pages_each(heap_count_span, &counts);
+    return there;
 }
 
 static bool heap_count_given(struct span *span, char *start, void *context)
@@ -102,103 +168,6 @@ void heap_verify_all(void)
         heap_verify(thread_heap);
     private_heaps_verify();
     pages_verify();
-}
-
-struct class_rows {
-    cairn_heap_class_stats *rows;
-    size_t count;
-};
-
-static bool heap_rows_see_class(struct span *span, char *start, void *context)
-{
-    (void)start;
-    struct class_rows *wanted = context;
-    unsigned tag = load_relaxed(&span->tag);
-    if (tag < SPAN_SLAB || tag - SPAN_SLAB >= wanted->count)
-        return true;
-    cairn_heap_class_stats *row = &wanted->rows[tag - SPAN_SLAB];
-    struct slab_count slab = heap_count_slab(span, tag - SPAN_SLAB);
-    row->live_blocks += slab.live_blocks;
-    row->free_blocks += slab.slots - smaller_of(slab.slots, slab.live_blocks);
-    row->slabs++;
-    row->slab_bytes += slab.slab_bytes;
-    return true;
-}
-
-static size_t heap_rows_block_bytes(unsigned class)
-{
-    return class_is_zero_size(class) ? 0 : size_classes[class].size_bytes;
-}
-
-/* The rows are in the order of classes; packed slabs are the last row. */
-size_t heap_read_classes(cairn_heap_class_stats *rows, size_t count)
-{
-    const size_t there = CLASS_COUNT;
-    struct class_rows wanted = {rows, smaller_of(count, there)};
-    for (unsigned class = 0; class < wanted.count; class ++)
-        rows[class] = (cairn_heap_class_stats){.block_bytes = heap_rows_block_bytes(class)};
-    if (wanted.count > 0)
-        pages_each(heap_rows_see_class, &wanted);
-    return there;
-}
-
-struct heap_rows {
-    cairn_heap_thread_stats *rows;
-    size_t room;  /* entries of `rows` */
-    size_t there; /* number of heaps found */
-    size_t last;  /* index of the row found last: slabs of one heap often follow one another */
-};
-
-static void heap_rows_note_heap(struct heap *heap, void *context)
-{
-    struct heap_rows *wanted = context;
-    if (heap->private_heap != NULL)
-        return; /* private_heap_read_stats reports it */
-    if (wanted->there < wanted->room)
-        wanted->rows[wanted->there] = (cairn_heap_thread_stats){
-            .heap = heap,
-            .is_current = heap == thread_heap,
-            .is_orphan = load_relaxed(&heap->state) == HEAP_ORPHAN,
-        };
-    wanted->there++;
-}
-
-static cairn_heap_thread_stats *heap_rows_row_of(struct heap_rows *wanted, const struct heap *heap)
-{
-    size_t given = smaller_of(wanted->there, wanted->room);
-    for (size_t i = wanted->last; i < given; i++)
-        if (wanted->rows[i].heap == heap)
-            return &wanted->rows[wanted->last = i];
-    for (size_t i = 0; i < smaller_of(wanted->last, given); i++)
-        if (wanted->rows[i].heap == heap)
-            return &wanted->rows[wanted->last = i];
-    return NULL;
-}
-
-static bool heap_rows_see_heap(struct span *span, char *start, void *context)
-{
-    (void)start;
-    unsigned tag = load_relaxed(&span->tag);
-    if (tag < SPAN_SLAB || tag - SPAN_SLAB >= CLASS_COUNT)
-        return true;
-    cairn_heap_thread_stats *row = heap_rows_row_of(context, slab_heap(span));
-    if (row) {
-        struct slab_count slab = heap_count_slab(span, tag - SPAN_SLAB);
-        row->live_blocks += slab.live_blocks;
-        row->live_bytes += slab.live_bytes;
-        row->slabs++;
-        row->slab_bytes += slab.slab_bytes;
-    }
-    return true;
-}
-
-size_t heap_read_threads(cairn_heap_thread_stats *rows, size_t count)
-{
-    struct heap_rows wanted = {rows, count, 0, 0};
-    heaps_each(heap_rows_note_heap, &wanted);
-    if (count > 0)
-        pages_each(heap_rows_see_heap, &wanted);
-    return wanted.there;
 }
 
 extern const struct heap_layout heap_layout __attribute__((visibility("hidden")));

@@ -4,6 +4,7 @@
 
 #include "base/alone.h"
 #include "base/check.h"
+#include "base/random.h"
 #include "os/process.h"
 
 #include <string.h>
@@ -120,17 +121,6 @@ static uint8_t *hooks_link_of(const struct span *span, const void *block)
     return slab_link(span, (unsigned)slab_slot(span, block));
 }
 
-void hooks_mark(struct span *span, const void *block)
-{
-    if (!span_is_slab(span)) {
-        span->mark = 1;
-        return;
-    }
-    uint8_t *link = hooks_link_of(span, block);
-    if (link)
-        store_relaxed(link, (uint8_t)LINK_PROFILED);
-}
-
 /* Removes the mark of a block.
  * Returns: whether the block was marked. */
 static bool hooks_unmark(struct span *span, const void *block)
@@ -148,10 +138,7 @@ static bool hooks_unmark(struct span *span, const void *block)
     return true;
 }
 
-/* Marks a block that another thread may have freed since it was allocated. A block of a slab gets
- * the mark only if it is LIVE.
- * Locking: large_lock held for a large block. */
-static void hooks_mark_again(struct span *span, const void *block)
+void hooks_mark(struct span *span, const void *block)
 {
     if (!span_is_slab(span)) {
         span->mark = 1;
@@ -251,7 +238,7 @@ static void hooks_release(void *block, const void *now, struct span_sample held)
         return;
     }
     load_relaxed(&heap_hooks.profiler)->renamed(held.name, block);
-    hooks_mark_again(span, block);
+    hooks_mark(span, block);
 }
 
 void hooks_resize_end(void *block, void *now, size_t asked_bytes, struct span_sample held)
@@ -261,7 +248,7 @@ void hooks_resize_end(void *block, void *now, size_t asked_bytes, struct span_sa
     if (tracer == NULL)
         return;
     void *stays = now ? now : block;
-    hooks_mark_again(page_map_find(stays), stays);
+    hooks_mark(page_map_find(stays), stays);
     tracer->resized(now, asked_bytes, true);
 }
 
@@ -272,8 +259,7 @@ void hooks_resize_stays(void *block, size_t asked_bytes)
         tracer->resized(block, asked_bytes, false);
 }
 
-/* The choice of blocks to guard. The random numbers are xorshift64* (Vigna, 2016), with one state
- * for each heap. */
+/* The choice of blocks to guard. */
 
 enum {
     /* Up to this interval, counting on the slow path costs less than choosing by diversion. */
@@ -283,13 +269,9 @@ enum {
 
 static uint64_t guard_random_word(struct heap *heap)
 {
-    struct guard_choice *choice = &heap->guard_choice;
-    while (choice->random == 0)
-        choice->random = os_random() ^ (uintptr_t)heap;
-    choice->random ^= choice->random >> 12;
-    choice->random ^= choice->random << 25;
-    choice->random ^= choice->random >> 27;
-    return choice->random * 0x2545f4914f6cdd1du >> 32;
+    while (heap->guard_choice.random == 0)
+        heap->guard_choice.random = os_random();
+    return random_next(&heap->guard_choice.random) >> 32;
 }
 
 /* A number of blocks from 1 to 2 * interval - 1, uniformly distributed. */

@@ -145,7 +145,9 @@ void hooks_verify(const struct heap *heap);
 
 /* Blocks. */
 
-/* Marks a block in use that no other thread knows yet, so that its free calls free_hooked. */
+/* Marks a block, so that its free calls free_hooked. A block of a slab that another thread has
+ * freed gets no mark.
+ * Locking: large_lock held for a large block that another thread may know. */
 void hooks_mark(struct span *span, const void *block);
 
 /* Reports the free of a marked block to the tracer and the profiler, and removes the mark.

@@ -113,14 +113,6 @@ static no_inline bool large_keep_grown(struct heap *heap, struct span *span)
     return true;
 }
 
-/* Keeps the run of a freed block, or gives it to the pages.
- * Returns: whether to check what is due by age. */
-static bool large_keep(struct heap *heap, struct span *span)
-{
-    return config_growth && span->grew ? large_keep_grown(heap, span)
-                                       : run_cache_put(&heap->runs, span);
-}
-
 void *large_malloc_kept(size_t size_bytes, void *(*slow)(size_t))
 {
     struct span *span = large_allocate_kept(size_bytes, PAGE_BYTES);
@@ -144,7 +136,8 @@ bool large_free(struct span *span, const void *block)
         pages_give_huge(span);
     else if (config_guarded_blocks || unlikely(heap == &no_heap))
         pages_give(span);
-    else if (!large_keep(heap, span))
+    else if (config_growth && span->grew ? !large_keep_grown(heap, span)
+                                         : !run_cache_put(&heap->runs, span))
         return true;
     heaps_decay();
     if (heap != &no_heap)
@@ -179,33 +172,21 @@ bool large_lock(struct span *span, const void *block)
     return false;
 }
 
-/* Extends a run into its room, or through its room into the free pages behind. Here and below, what
- * is due by age is checked before the page layer is called: a program may do nothing else for a
- * long time. */
-static bool large_extend(struct span *span, size_t pages)
+/* Extends a run into its room, or through its room into the free pages behind, or shortens it. The
+ * room behind a block that shrinks is given back with the pages: it needs none. Here and below,
+ * what is due by age is checked before the page layer is called: a program may do nothing else for
+ * a long time. */
+static bool large_resize_run(struct span *span, size_t pages)
 {
     size_t before = span->pages;
+    bool shrinks = pages < before;
     uintptr_t *growth = large_growth_of(thread_heap);
-    span->grew = true;
-    if (growth_extend(growth, span, pages))
+    span->grew = span->grew || !shrinks;
+    if (!shrinks && growth_extend(growth, span, pages))
         return true;
     heaps_decay();
     bool joined = growth_join(growth, span);
-    bool fits = pages_extend(span, pages);
-    if (joined && !fits)
-        growth_cut(growth, span, before);
-    return fits;
-}
-
-/* Shortens a run. The room behind a block is given back with the pages: a block that shrinks needs
- * none. */
-static bool large_shrink(struct span *span, size_t pages)
-{
-    heaps_decay();
-    size_t before = span->pages;
-    uintptr_t *growth = large_growth_of(thread_heap);
-    bool joined = growth_join(growth, span);
-    bool fits = pages_shrink(span, pages);
+    bool fits = shrinks ? pages_shrink(span, pages) : pages_extend(span, pages);
     if (joined && !fits)
         growth_cut(growth, span, before);
     return fits;
@@ -242,9 +223,7 @@ static void *large_resize_span(struct span *span, size_t size_bytes, bool may_mo
     size_t pages = large_pages(size_bytes);
     if (large_kind_of(span) == SPAN_HUGE)
         return large_resize_mapping(span, size_bytes, may_move);
-    bool in_place = large_suits(span, size_bytes) ||
-                    (pages < span->pages ? large_shrink(span, pages) : large_extend(span, pages));
-    return in_place ? span->base : NULL;
+    return large_suits(span, size_bytes) || large_resize_run(span, pages) ? span->base : NULL;
 }
 
 void *large_resize(struct span *span, size_t size_bytes, bool may_move)
@@ -327,36 +306,23 @@ struct span *large_allocate_with_room(size_t size_bytes)
     return large_note_asked(span, size_bytes);
 }
 
-/* Maps a block that grows. The next steps of such a block do not use the arenas, so the room there
- * is given back.
- */
-static struct span *large_map_growing(size_t size_bytes)
-{
-    (void)growth_empty(large_growth_of(thread_heap));
-    return pages_map_growing(size_bytes);
-}
-
-/* Allocates the destination of a block that grows. If no mapping is available, it is a block like
- * any other. */
-static struct span *large_take_growing(size_t size_bytes)
-{
-    struct span *span = NULL;
-    bool has_spare = size_bytes <= PTRDIFF_MAX / 2;
-    if (config_guarded_blocks && has_spare)
-        span = pages_map_guarded(size_bytes, PAGE_BYTES, size_bytes / 8);
-    else if (has_spare && size_bytes > GROWING_MAX_BYTES)
-        span = large_map_growing(size_bytes);
-    else
-        span = large_allocate_kept(size_bytes, PAGE_BYTES);
-    return span ? span : large_take(size_bytes, PAGE_BYTES);
-}
-
+/* If no mapping is available, it is a block like any other. */
 struct span *large_allocate_growing(size_t size_bytes)
 {
     struct span *span = large_allocate_with_room(size_bytes);
     if (span)
         return span;
-    span = large_take_growing(size_bytes);
+    bool has_spare = size_bytes <= PTRDIFF_MAX / 2;
+    if (config_guarded_blocks && has_spare) {
+        span = pages_map_guarded(size_bytes, PAGE_BYTES, size_bytes / 8);
+    } else if (has_spare && size_bytes > GROWING_MAX_BYTES) {
+        (void)growth_empty(large_growth_of(thread_heap)); /* its next steps use no arena */
+        span = pages_map_growing(size_bytes);
+    } else {
+        span = large_allocate_kept(size_bytes, PAGE_BYTES);
+    }
+    if (span == NULL)
+        span = large_take(size_bytes, PAGE_BYTES);
     if (span && span->tag == SPAN_LARGE)
         span->grew = true;
     return large_note_asked(span, size_bytes);

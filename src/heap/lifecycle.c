@@ -175,9 +175,6 @@ struct traced_thread *heap_traced_thread(void)
     return heap ? &heap->traced : NULL;
 }
 
-/* The work that a visit to one heap counts for: see SWEEP_WORK. */
-enum { VISIT_WORK = 16 };
-
 /* Visits a heap. `again` says that a part of the visit was done.
  * Returns: false if a part is left. */
 static bool heap_tend(struct heap *heap, bool again)
@@ -195,7 +192,7 @@ static bool heap_tend(struct heap *heap, bool again)
         return true;
     if (heap->left_ready)
         heap_park(heap, false);
-    bool all = heap_drain_some(heap);
+    bool all = heap_drain_some(heap, DRAIN_SLABS);
     heap_return(heap);
     return all;
 }
@@ -230,7 +227,7 @@ static bool heaps_visit(bool *left)
         sweep_begin();
     }
     long work = SWEEP_WORK;
-    for (bool goes_on = true; visit.heap && goes_on && work > 0; work -= VISIT_WORK) {
+    for (bool goes_on = true; visit.heap && goes_on && work > 0; work -= SWEEP_PART) {
         goes_on = heap_tend(visit.heap, visit.again);
         visit.again = !goes_on;
         if (goes_on)
@@ -246,40 +243,24 @@ static bool heaps_visit(bool *left)
 /* Trims the heap of an ended thread; takes back what another one has borrowed. For heaps_each. */
 static seldom_called void heap_trim_other(struct heap *heap, void *context)
 {
-    (void)context;
+    bool *any = context;
     if (heap == thread_heap || heap->private_heap != NULL)
         return;
-    if (heap_try_hold(heap)) {
-        heap_trim(heap);
-        heap_return(heap);
-    } else {
+    if (!heap_try_hold(heap)) {
         borrow_return(heap);
-    }
-}
-
-seldom_called void heaps_trim_others(void) { heaps_each(heap_trim_other, NULL); }
-
-/* Gives back what an ended thread left ready, and what others have freed of its blocks. For
- * heaps_each. */
-static seldom_called void heap_trim_orphan(struct heap *heap, void *context)
-{
-    bool *any = context;
-    if (!heap_is_ended(heap) || !heap_try_hold(heap))
         return;
-    size_t pages = heap->slab_pages;
-    if (heap->left_ready || heap_has_mail(heap)) {
-        heap_drain(heap);
-        heap_park(heap, false);
     }
+    size_t pages = heap->slab_pages;
+    heap_trim(heap);
     *any = heap->slab_pages < pages || *any;
     heap_return(heap);
 }
 
 /* For heaps_on_decay. */
-static seldom_called bool heaps_trim_ended(void)
+static seldom_called bool heaps_trim_others(void)
 {
     bool any = false;
-    heaps_each(heap_trim_orphan, &any);
+    heaps_each(heap_trim_other, &any);
     return any;
 }
 
@@ -321,7 +302,7 @@ void heap_start(void)
     pages_on_fork(heaps_after_fork);
     pages_on_refusal(heaps_empty_run_caches);
     heap_watch_threads();
-    heaps_on_decay(heaps_visit, heaps_trim_ended);
+    heaps_on_decay(heaps_visit, heaps_trim_others);
     store_release(&started, (uint32_t)STARTED);
     pages_start();
 }

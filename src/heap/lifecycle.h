@@ -60,11 +60,6 @@ void heaps_on_fork(void (*in_child)(void));
  * Returns: NULL where heap_enter does. */
 struct traced_thread *heap_traced_thread(void);
 
-/* Trims the heaps of ended threads, and gives back what other threads have borrowed.
- * Threads: any.
- * Cost: grows with the slabs in mailboxes. */
-void heaps_trim_others(void);
-
 /* Starts the heap layer and the layers below, before the first block. Further calls do nothing.
  * Threads: any. */
 void heap_start(void);

@@ -9,9 +9,6 @@
 #include "heap/remote.h"
 #include "heap/slab_lists.h"
 
-/* The slabs that heap_drain_few collects. */
-enum { DRAIN_FEW_SLABS = 4 };
-
 /* Moves a slot that says REMOTE into the list or into quarantine. Acquire: the accesses of the
  * freeing thread to the block happen before this. */
 static void mailbox_collect_slot(struct span *slab, unsigned slot)
@@ -121,7 +118,7 @@ bool heap_take_over(struct heap *from, struct heap *to, struct span *slab)
     /* Pairs with borrow_of_slab. An equal value says that nothing was drained. */
     store_release(&to->drains, moved ? drains + 2 : drains);
     if (moved)
-        heap_drain_mailbox(to, remote_mailbox(class));
+        (void)mailbox_drain_pair(to, remote_mailbox(class), DRAIN_SLABS);
     return moved;
 }
 
@@ -131,14 +128,9 @@ size_t mailbox_drain_pair(struct heap *heap, unsigned mailbox, size_t slabs)
     return mailbox_drain(heap, mailbox_of_looked_at(mailbox), slabs);
 }
 
-void heap_drain_mailbox(struct heap *heap, unsigned mailbox)
-{
-    (void)mailbox_drain_pair(heap, mailbox, DRAIN_SLABS);
-}
-
-/* Usually no mailbox holds a slab when a heap needs a new one, and a test of each mailbox would
- * take most of the instructions of that. */
-bool heap_has_mail(const struct heap *heap)
+/* Whether any mailbox holds a slab. Usually none does when a heap needs a new one, and a test of
+ * each mailbox would take most of the instructions of that. */
+static bool mailbox_is_any_filled(const struct heap *heap)
 {
     uintptr_t any = 0;
 #pragma GCC unroll 16
@@ -147,23 +139,17 @@ bool heap_has_mail(const struct heap *heap)
     return any != 0;
 }
 
-/* Drains mailboxes of at most `slabs` slabs, in turn.
- * Returns: the part of `slabs` that was not used. */
-static size_t mailbox_drain_all(struct heap *heap, size_t slabs)
+bool heap_drain_some(struct heap *heap, size_t slabs)
 {
-    if (likely(!heap_has_mail(heap)))
-        return slabs;
+    if (likely(!mailbox_is_any_filled(heap)))
+        return true;
     unsigned first = heap->attended; /* changes with each free that drains */
     for (unsigned i = 0; i < ALL_MAILBOXES; i++)
         slabs = mailbox_drain(heap, (first + i) % ALL_MAILBOXES, slabs);
-    return slabs;
+    return slabs != 0;
 }
 
-bool heap_drain_some(struct heap *heap) { return mailbox_drain_all(heap, DRAIN_SLABS) != 0; }
-
-void heap_drain_few(struct heap *heap) { (void)mailbox_drain_all(heap, DRAIN_FEW_SLABS); }
-
-void heap_drain(struct heap *heap) { (void)mailbox_drain_all(heap, SIZE_MAX); }
+void heap_drain(struct heap *heap) { (void)heap_drain_some(heap, SIZE_MAX); }
 
 void heap_forget_mail(struct heap *heap)
 {

@@ -12,21 +12,12 @@
 
 #include "heap/thread_heap.h"
 
-/* Whether any mailbox holds a slab, as remote_has_mail says it of each.
- * Threads: any. */
-bool heap_has_mail(const struct heap *heap);
-
 /* Collects all slabs in the mailboxes. */
 void heap_drain(struct heap *heap);
 
-/* Collects up to 64 slabs of one mailbox, also those that borrowers looked at; the others stay. */
-void heap_drain_mailbox(struct heap *heap, unsigned mailbox);
-
-/* Collects up to 64 slabs of all mailboxes; the others stay in theirs.
- * Returns: true if fewer than 64 were collected, so that no slab is left. */
-bool heap_drain_some(struct heap *heap);
-/* Collects up to 4 slabs of all mailboxes. Usually takes less than a microsecond. */
-void heap_drain_few(struct heap *heap);
+/* Collects up to `slabs` slabs of all mailboxes; the others stay in theirs.
+ * Returns: true if fewer were collected, so that no slab is left. */
+bool heap_drain_some(struct heap *heap, size_t slabs);
 
 /* Empties the mailboxes of a private heap that ends. The slabs in the mailboxes are opened but not
  * collected, since none of them is used any more. */

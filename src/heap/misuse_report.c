@@ -125,7 +125,9 @@ unsigned checked_slot(const void *pointer, struct span *slab, const char *operat
     return SLOT_INVALID;
 }
 
-size_t checked_packed(const void *pointer, struct span *slab, const char *operation)
+/* Whether the pointer is a block in use of its packed slab.
+ * Returns: false after the report of an invalid free. */
+static bool misuse_checks_packed(const void *pointer, struct span *slab, const char *operation)
 {
     size_t offset = (size_t)((const char *)pointer - slab_start(slab));
     size_t index = offset / PACKED_BYTES;
@@ -133,12 +135,12 @@ size_t checked_packed(const void *pointer, struct span *slab, const char *operat
     size_t slots = smaller_of((size_t)PACKED_SLOTS, (size_t)load_relaxed(&slab->fresh_slot) - 1);
     if (unlikely(offset % PACKED_BYTES != 0 || index / 64 >= slots)) {
         report_bad_pointer(pointer, operation);
-        return INDEX_INVALID;
+        return false;
     }
     if (likely((load_acquire(packed_word(slab, index / 64)) & packed_bit(index)) == 0))
-        return index;
+        return true;
     report_freed(pointer, slab, operation);
-    return INDEX_INVALID;
+    return false;
 }
 
 struct span *checked_span(const void *pointer, const char *operation)
@@ -146,7 +148,7 @@ struct span *checked_span(const void *pointer, const char *operation)
     struct span *span = page_map_find(pointer);
     bool taken;
     if (span_is_slab(span) && slab_is_packed(span))
-        taken = checked_packed(pointer, span, operation) != INDEX_INVALID;
+        taken = misuse_checks_packed(pointer, span, operation);
     else if (span_is_slab(span))
         taken = checked_slot(pointer, span, operation) != SLOT_INVALID;
     else if (span->tag == SPAN_GUARDED)

@@ -38,15 +38,10 @@ void heap_go_on_after_wrong_frees(void);
 size_t heap_count_wrong_frees(void);
 
 enum { SLOT_INVALID = UINT32_MAX };
-#define INDEX_INVALID SIZE_MAX
 
 /* The slot of a block in use within its slab, which is not packed.
  * Returns: SLOT_INVALID after the report of an invalid free. */
 unsigned checked_slot(const void *pointer, struct span *slab, const char *operation);
-
-/* The number of a block in use within its packed slab.
- * Returns: INDEX_INVALID after the report of an invalid free. */
-size_t checked_packed(const void *pointer, struct span *slab, const char *operation);
 
 /* The span of a block in use: slab, large or guarded.
  * Returns: NULL after the report of an invalid free. */

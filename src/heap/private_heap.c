@@ -40,9 +40,8 @@ static bool private_large_count_length(struct private_heap *private_heap, const 
     return true;
 }
 
-static struct span *
-private_large_allocate(struct private_heap *private_heap, size_t size_bytes, size_t alignment_bytes,
-                       struct span *(*take)(size_t size_bytes, size_t alignment_bytes))
+struct span *private_heap_alloc_large(struct private_heap *private_heap, size_t size_bytes,
+                                      size_t alignment_bytes)
 {
     if (size_bytes > PTRDIFF_MAX)
         return NULL;
@@ -50,7 +49,7 @@ private_large_allocate(struct private_heap *private_heap, size_t size_bytes, siz
     if (!private_heap_reserve(private_heap, counted))
         return NULL;
     struct large_note *note = private_heap_take_note(private_heap);
-    struct span *span = note ? take(size_bytes, alignment_bytes) : NULL;
+    struct span *span = note ? private_large_take_span(size_bytes, alignment_bytes) : NULL;
     if (span && !private_large_count_length(private_heap, span, counted)) {
         (void)large_free(span, span->base);
         span = NULL;
@@ -64,13 +63,6 @@ private_large_allocate(struct private_heap *private_heap, size_t size_bytes, siz
     private_heap_link_note(private_heap, note, span);
     private_heap_note_peak(private_heap);
     return span;
-}
-
-struct span *private_heap_alloc_large(struct private_heap *private_heap, size_t size_bytes,
-                                      size_t alignment_bytes)
-{
-    return private_large_allocate(private_heap, size_bytes, alignment_bytes,
-                                  private_large_take_span);
 }
 
 /* A block that another thread frees at the same time is freed once, by the thread that swaps its
@@ -94,7 +86,7 @@ static_check(offsetof(struct private_heap, heap) == 0, "a heap's address is its 
 static struct {
     struct fork_lock lock;
     bool watched;                       /* atomic: fork knows the lock */
-    struct private_heap *all;           /* lock: linked by next_private_heap */
+    struct private_heap *all;           /* atomic, lock to write: linked by next_private_heap */
     struct private_heap *unused, *last; /* lock: linked by next_unused, the longest waiting first */
 } cache_aligned registry;
 
@@ -201,46 +193,42 @@ void *private_heap_alloc(struct private_heap *private_heap, size_t size_bytes,
 
 void *private_heap_alloc_zeroed(struct private_heap *private_heap, size_t size_bytes)
 {
-    if (class_of_request(size_bytes, 1) == CLASS_COUNT) {
-        /* Not a kept run: pages_clear does not know that a kept run was written. */
-        struct span *large =
-            private_large_allocate(private_heap, size_bytes, PAGE_BYTES, large_allocate);
-        if (large)
-            pages_clear(large, size_bytes);
-        return large ? large->base : NULL;
-    }
     void *block = private_heap_alloc(private_heap, size_bytes, 1);
-    return block && !config_zero_freed ? memset(block, 0, size_bytes) : block;
+    bool is_large = class_of_request(size_bytes, 1) == CLASS_COUNT;
+    bool is_kept = is_large && size_bytes <= RUN_CACHE_SHORT_PAGES * PAGE_BYTES; /* perhaps */
+    if (block && is_large && (!is_kept || page_map_find(block)->zero))
+        pages_clear(page_map_find(block), size_bytes);
+    else if (block && (is_large || !config_zero_freed))
+        memset(block, 0, size_bytes);
+    return block;
 }
 
 /* Beginning and end of heaps. */
 
-static struct private_heap *private_heap_registered_first(void)
+/* Calls `act` for each heap, with its lock held. A heap that is not in use is skipped without
+ * taking its lock, which fork may not know yet, so a thread that is just ending the heap is not
+ * waited for. */
+static void private_heaps_each(void (*act)(struct private_heap *private_heap))
 {
-    fork_lock_acquire(&registry.lock);
-    struct private_heap *first = registry.all;
-    fork_lock_release(&registry.lock);
-    return first;
+    /* Pairs with private_heap_make. */
+    for (struct private_heap *private_heap = load_acquire(&registry.all); private_heap;
+         private_heap = private_heap->next_private_heap) {
+        /* Pairs with private_heap_new. */
+        if (load_acquire(&private_heap->heap.state) != HEAP_PRIVATE)
+            continue;
+        fork_lock_acquire(&private_heap->lock);
+        if (load_relaxed(&private_heap->heap.state) == HEAP_PRIVATE)
+            act(private_heap);
+        private_heap_unlock(private_heap);
+    }
 }
 
-/* Trims a heap. A heap that is not in use is skipped without taking its lock, which fork may not
- * know yet, so a thread that is just ending the heap is not waited for. */
 static void private_heap_trim_held(struct private_heap *private_heap)
 {
-    if (load_acquire(&private_heap->heap.state) != HEAP_PRIVATE) /* pairs with private_heap_new */
-        return;
-    fork_lock_acquire(&private_heap->lock);
-    if (load_relaxed(&private_heap->heap.state) == HEAP_PRIVATE)
-        heap_trim(&private_heap->heap);
-    private_heap_unlock(private_heap);
+    heap_trim(&private_heap->heap);
 }
 
-void private_heaps_trim(void)
-{
-    for (struct private_heap *private_heap = private_heap_registered_first(); private_heap;
-         private_heap = private_heap->next_private_heap)
-        private_heap_trim_held(private_heap);
-}
+void private_heaps_trim(void) { private_heaps_each(private_heap_trim_held); }
 
 static struct private_heap *private_heap_take_unused(void)
 {
@@ -439,18 +427,6 @@ void private_heap_read_stats(struct private_heap *private_heap, cairn_private_he
 
 void private_heaps_verify(void)
 {
-    if (!config_debug)
-        return;
-    for (struct private_heap *private_heap = private_heap_registered_first(); private_heap;
-         private_heap = private_heap->next_private_heap) {
-        /* Pairs with private_heap_new. */
-        if (load_acquire(&private_heap->heap.state) != HEAP_PRIVATE)
-            continue;
-        fork_lock_acquire(&private_heap->lock);
-        if (load_relaxed(&private_heap->heap.state) == HEAP_PRIVATE) {
-            heap_verify(&private_heap->heap);
-            private_heap_verify(private_heap);
-        }
-        private_heap_unlock(private_heap);
-    }
+    if (config_debug)
+        private_heaps_each(private_heap_verify);
 }

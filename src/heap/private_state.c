@@ -80,6 +80,7 @@ void private_heap_set_limit(struct private_heap *private_heap, size_t limit_byte
 
 void private_heap_verify(struct private_heap *private_heap)
 {
+    heap_verify(&private_heap->heap);
     size_t bytes = 0;
     struct span *prev = NULL;
     for (struct span *slab = private_heap->slabs; slab;
@@ -238,7 +239,7 @@ bool private_heap_begin_resize(struct span *span, size_t pages, size_t *counted_
 {
     struct private_heap *private_heap = span_private_heap(span);
     *counted_pages = span->pages;
-    if (likely(private_heap == NULL) || pages <= span->pages)
+    if (pages <= span->pages)
         return true;
     *counted_pages = align_up(pages << PAGE_SHIFT, os_page_size()) >> PAGE_SHIFT;
     return private_heap_reserve(private_heap, (*counted_pages - span->pages) << PAGE_SHIFT);
@@ -247,9 +248,7 @@ bool private_heap_begin_resize(struct span *span, size_t pages, size_t *counted_
 void private_heap_end_resize(struct span *span, size_t counted_pages)
 {
     struct private_heap *private_heap = span_private_heap(span);
-    if (unlikely(private_heap != NULL)) {
-        fetch_add_relaxed(&private_heap->held_bytes, (span->pages - counted_pages) << PAGE_SHIFT);
-        store_relaxed(&private_heap_note_of(span)->bytes, (size_t)span->pages << PAGE_SHIFT);
-        private_heap_note_peak(private_heap);
-    }
+    fetch_add_relaxed(&private_heap->held_bytes, (span->pages - counted_pages) << PAGE_SHIFT);
+    store_relaxed(&private_heap_note_of(span)->bytes, (size_t)span->pages << PAGE_SHIFT);
+    private_heap_note_peak(private_heap);
 }

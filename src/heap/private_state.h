@@ -75,7 +75,7 @@ void private_heap_note_peak(struct private_heap *private_heap);
 /* Sets the limit; 0 for none. */
 void private_heap_set_limit(struct private_heap *private_heap, size_t limit_bytes);
 
-/* Checks the invariants, with assertions.
+/* Checks the heap and the invariants, with assertions.
  * Locking: the heap's lock held. */
 void private_heap_verify(struct private_heap *private_heap);
 
@@ -137,8 +137,8 @@ size_t private_heap_recount_large(struct private_heap *private_heap);
  * Locking: none held. */
 bool private_heap_reserve(struct private_heap *private_heap, size_t bytes);
 
-/* Reserves the growth of a large block, of any heap, to `pages` pages. `*counted_pages` gets
- * the length that is counted now.
+/* Reserves the growth of a large block to `pages` pages. `*counted_pages` gets the length that is
+ * counted now.
  * Returns: false when the limit does not allow it.
  * Locking: large_lock held for the block. */
 bool private_heap_begin_resize(struct span *span, size_t pages, size_t *counted_pages);

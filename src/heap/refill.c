@@ -81,7 +81,7 @@ static bool refill_from_cache(struct heap *heap, unsigned class)
 static struct span *refill_take_empty(struct heap *heap, unsigned class, bool fills)
 {
     if (unlikely(heap->private_heap != NULL)) {
-        (void)heap_drain_some(heap);
+        (void)heap_drain_some(heap, DRAIN_SLABS);
         return NULL;
     }
     /* No mailbox is drained between a take and the moment when the slab is current: a thread that
@@ -90,7 +90,7 @@ static struct span *refill_take_empty(struct heap *heap, unsigned class, bool fi
     bool due = run_cache_is_due(&heap->runs);
     struct span *slab = due ? NULL : refill_take_kept(heap, class);
     if (slab == NULL) {
-        (void)heap_drain_some(heap);
+        (void)heap_drain_some(heap, DRAIN_SLABS);
         heaps_decay();
         slab = refill_take_kept(heap, class); /* a drained mailbox may have emptied one */
     }
@@ -175,7 +175,7 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     bool due = bin->first == NULL || ++heap->turns % DRAIN_TURNS == 0;
     struct span *slab = due ? NULL : refill_find_listed(heap, class, &refused);
     if (slab == NULL) {
-        heap_drain_mailbox(heap, remote_mailbox(class));
+        (void)mailbox_drain_pair(heap, remote_mailbox(class), DRAIN_SLABS);
         slab = refill_find_listed(heap, class, &refused);
     }
     if (slab) {
@@ -201,9 +201,9 @@ static void *refill_borrow(struct heap *heap, unsigned class)
     const struct bin *bin = &heap->bins[class];
     if (bin->first != NULL)
         return NULL;
-    heap_drain_mailbox(heap, remote_mailbox(class));
+    (void)mailbox_drain_pair(heap, remote_mailbox(class), DRAIN_SLABS);
     if (bin->first == NULL)
-        (void)heap_drain_some(heap);
+        (void)heap_drain_some(heap, DRAIN_SLABS);
     void *block = heap_take_current(heap, class);
     if (block)
         return block;
@@ -285,7 +285,7 @@ static void refill_park(struct heap *heap, bool keeps_cheap)
 
 void heap_park(struct heap *heap, bool keeps_cheap)
 {
-    (void)heap_drain_some(heap);
+    (void)heap_drain_some(heap, DRAIN_SLABS);
     refill_park(heap, keeps_cheap);
 }
 

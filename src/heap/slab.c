@@ -6,16 +6,14 @@
 
 uint32_t heap_generation;
 
-void slab_retire(struct span *slab) { slab_retire_swept(slab, 0); }
-
-void slab_retire_swept(struct span *slab, size_t given_pages)
+void slab_retire(struct span *slab)
 {
     store_relaxed(&slab->owner, (uintptr_t)0);
     slab->base = slab_start(slab);
     if (slab_is_zero_size(slab))
         pages_give_zero_size_slab(slab);
     else
-        pages_give_swept_slab(slab, given_pages);
+        pages_give_slab(slab, slab_count_given(slab));
 }
 
 /* Whether the use word says ASIDE. PURGED and EMPTIED of another process count as ASIDE, because

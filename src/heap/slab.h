@@ -354,11 +354,8 @@ bool slab_try_leave(struct span *slab);
  * Threads: the one that made it PURGED. */
 bool slab_end_purge(struct span *slab);
 
-/* Gives the pages of an empty slab back to the page layer. None of them is purged and uncounted. */
+/* Gives the pages of an empty slab back to the page layer. */
 void slab_retire(struct span *slab);
-/* Gives the pages of an empty slab back to the page layer. `given_pages` of them are purged and do
- * not count for the limits (slab_count_given). */
-void slab_retire_swept(struct span *slab, size_t given_pages);
 
 /* Puts a slot in use into the list of free slots.
  * Threads: owner only. */

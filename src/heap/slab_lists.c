@@ -32,6 +32,7 @@ struct span *slab_take(unsigned class, bool *is_new)
     slab->base -= shape->size_bytes;
     slab->size_inverse = shape->inverse;
     store_relaxed(&slab->fresh_slot, (uint64_t)1);
+    store_relaxed(&slab_cold(slab)->swept.given, (uint64_t)0);
     slab->size_bytes = shape->size_bytes;
     slab_hot(slab)->frees_to_attention = 0;
     slab_hot(slab)->head = LINK_END;
@@ -43,7 +44,6 @@ void slab_open(struct heap *heap, struct span *slab)
 {
     if (config_random_slots)
         harden_shuffle(heap, slab);
-    store_relaxed(&slab_cold(slab)->swept.given, (uint64_t)0);
     slab_set_use(slab, SLAB_IDLE);
     remote_open(heap, slab);
     slab_set_owner(slab, heap);
@@ -112,13 +112,12 @@ static void slab_lists_retire(struct heap *heap, struct span *slab)
     }
     size_t pages = size_classes[slab_class(slab)].pages;
     heap->slab_pages -= pages;
-    size_t given = slab_count_given(slab);
-    if (given == 0 && heap == thread_heap && run_cache_put_slab(&heap->runs, slab))
+    if (slab_count_given(slab) == 0 && heap == thread_heap && run_cache_put_slab(&heap->runs, slab))
         return;
     heap->returned_pages += pages;
     if (slab_lists_shrinks(heap))
         heap->calls_to_look = 1;
-    slab_retire_swept(slab, given);
+    slab_retire(slab);
 }
 
 /* Notes that the slab is no longer current. The use word of private heaps' slabs does not change,

@@ -5,11 +5,10 @@
 #include "base/test_delay.h"
 #include "heap/remote.h"
 
-/* WALK_STEPS: the spans that a walk looks at. PART_STEPS: the spans between two looks at the work
- * that is left. KEEP_BELOW: a huge page with fewer free pages is left whole. */
+/* WALK_STEPS: the spans that a walk looks at. KEEP_BELOW: a huge page with fewer free pages is left
+ * whole. */
 enum {
     WALK_STEPS = 32768,
-    PART_STEPS = 16,
     KEEP_BELOW = (HUGE_PAGE_BYTES >> PAGE_SHIFT) / 4,
 };
 
@@ -282,11 +281,11 @@ bool sweep_walk(long work)
     struct sweep sweep = {.all = false};
     while (walk.left != 0 && work > 0) {
         size_t purged = sweep.purged_pages;
-        bool over = pages_each_part(&walk.at, PART_STEPS, sweep_visit, &sweep);
-        walk.left = over ? 0 : walk.left - PART_STEPS;
+        bool over = pages_each_part(&walk.at, SWEEP_PART, sweep_visit, &sweep);
+        walk.left = over ? 0 : walk.left - SWEEP_PART;
         if (over)
             walk.at = 0;
-        work -= PART_STEPS + SWEEP_PAGE_WORK * (long)(sweep.purged_pages - purged);
+        work -= SWEEP_PART + SWEEP_PAGE_WORK * (long)(sweep.purged_pages - purged);
     }
     sweep_end_group(&sweep);
     return walk.left != 0;

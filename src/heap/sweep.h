@@ -37,8 +37,9 @@ enum { SWEPT_CLASSES = SIZED_CLASSES + config_packed };
 inline_always bool class_is_swept(unsigned size_class) { return size_class < SWEPT_CLASSES; }
 
 /* The work that one call may do in a walk: a step counts 1, a purged page counts SWEEP_PAGE_WORK.
- */
-enum { SWEEP_WORK = 2048, SWEEP_PAGE_WORK = 4 };
+ * Between two looks at the work that is left there are SWEEP_PART steps; a visit to one heap counts
+ * as many. */
+enum { SWEEP_WORK = 2048, SWEEP_PAGE_WORK = 4, SWEEP_PART = 16 };
 
 /* Begins a walk, unless arenas are in huge pages.
  * Threads: one at a time. */

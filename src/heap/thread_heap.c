@@ -124,5 +124,5 @@ seldom_called void slab_retire_inherited(const struct heap *heap, struct span *s
     uintptr_t owner = load_acquire(&slab->owner);
     if ((owner & OWNER_HEAP_MASK) == (uintptr_t)heap && !slab_is_in_use(slab) &&
         compare_swap_acq_rel(&slab->owner, &owner, (uintptr_t)0))
-        slab_retire_swept(slab, slab_count_given(slab));
+        slab_retire(slab);
 }

@@ -76,12 +76,6 @@ static size_t inspect_arena_walk(struct arena *arena, size_t page, size_t *steps
     return page < frontier ? page : arena->pages;
 }
 
-static bool inspect_arena_each(struct arena *arena, span_visit *visit, void *context)
-{
-    size_t steps = SIZE_MAX;
-    return inspect_arena_walk(arena, 0, &steps, visit, context) != SIZE_MAX;
-}
-
 void pages_each_outside(span_visit *visit, void *context)
 {
     if (fork_run_each(visit, context) && config_zero_size_blocks)
@@ -90,8 +84,9 @@ void pages_each_outside(span_visit *visit, void *context)
 
 void pages_each(span_visit *visit, void *context)
 {
+    size_t steps = SIZE_MAX;
     for (size_t i = 0; i < arena_count(); i++)
-        if (!inspect_arena_each(arena_at(i), visit, context))
+        if (inspect_arena_walk(arena_at(i), 0, &steps, visit, context) == SIZE_MAX)
             return;
     pages_each_outside(visit, context);
 }
@@ -114,30 +109,10 @@ bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context)
     return true;
 }
 
-struct search {
-    const char *address;
-    struct span *found;
-    char *start;
-};
-
-static bool inspect_search_visit(struct span *span, char *start, void *context)
+/* Only the first page of a large block is in the page map, so this searches backwards. */
+struct span *pages_search(const void *address, char **start)
 {
-    struct search *search = context;
-    if (search->address < start)
-        return false;
-    if (search->address < start + (inspect_span_pages(span) << PAGE_SHIFT)) {
-        search->found = span;
-        search->start = start;
-    }
-    return search->found == NULL;
-}
-
-/* Finds the span for an address outside the arenas. Only the first page of a huge block is in the
- * page map, so this searches backwards from the address.
- * Returns: NULL if there is none. */
-static struct span *inspect_search_mapping(uintptr_t address, char **start)
-{
-    uintptr_t page = address >> PAGE_SHIFT;
+    uintptr_t page = (uintptr_t)address >> PAGE_SHIFT;
     while (page_map_reaches(page << PAGE_SHIFT)) {
         if (load_relaxed(&page_map.root[page / REGION_PAGES]) == 0) {
             /* skips an empty region at once; below the first region the number wraps, which ends
@@ -145,31 +120,23 @@ static struct span *inspect_search_mapping(uintptr_t address, char **start)
             page = align_down(page, REGION_PAGES) - 1;
             continue;
         }
-        if (page_map_holds(page << PAGE_SHIFT)) {
-            struct span *span = page_map_find((void *)(page << PAGE_SHIFT));
-            unsigned tag = load_relaxed(&span->tag);
-            if (tag >= SPAN_SLAB) { /* each page of a slab is in the map */
-                *start = load_relaxed(&span->base) + load_relaxed(&span->size_bytes);
-                return page == address >> PAGE_SHIFT ? span : NULL;
-            }
-            *start = (char *)(page << PAGE_SHIFT);
-            size_t bytes = (size_t)load_relaxed(&span->pages) << PAGE_SHIFT;
-            return tag == SPAN_HUGE && address - (page << PAGE_SHIFT) < bytes ? span : NULL;
+        if (!page_map_holds(page << PAGE_SHIFT)) {
+            page--;
+            continue;
         }
-        page--;
+        struct span *span = page_map_find((void *)(page << PAGE_SHIFT));
+        unsigned tag = load_relaxed(&span->tag);
+        bool slab = tag >= SPAN_SLAB; /* each page of a slab is in the map */
+        size_t pages = slab ? 1 : load_relaxed(&span->pages);
+        if (tag < SPAN_LARGE || tag == SPAN_GUARDED || tag == SPAN_REVOKED ||
+            ((uintptr_t)address >> PAGE_SHIFT) - page >= pages)
+            return NULL;
+        while (slab && page_map_find((void *)((page - 1) << PAGE_SHIFT)) == span)
+            page--;
+        *start = (char *)(page << PAGE_SHIFT);
+        return span;
     }
     return NULL;
-}
-
-struct span *pages_search(const void *address, char **start)
-{
-    struct search search = {.address = address};
-    struct arena *arena = arena_of(address);
-    if (arena == NULL)
-        return inspect_search_mapping((uintptr_t)address, start);
-    inspect_arena_each(arena, inspect_search_visit, &search);
-    *start = search.start;
-    return search.found;
 }
 
 /* The number of pages to the next possible start of a span, for the verifier, which must meet

@@ -37,18 +37,11 @@ size_t limits_counted_pages(void)
 
 size_t pages_counted_bytes(void) { return limits_counted_pages() << PAGE_SHIFT; }
 
-/* Whether `bytes` is near a limit, above three quarters of it: the control group also holds
- * memory outside the heap. */
-static bool limits_is_near(size_t limit_bytes, size_t bytes)
-{
-    return limit_bytes != 0 && bytes > limit_bytes / 4 * 3;
-}
-
 bool limits_are_far(size_t counted_bytes, size_t more_bytes, size_t limit_bytes)
 {
     enum { PAGE_OF_2_MIB = 4096 }; /* with pages of 4 KiB a huge page has 2 MiB */
     return os_page_size() == PAGE_OF_2_MIB &&
-           !limits_is_near(limit_bytes, counted_bytes + more_bytes);
+           (limit_bytes == 0 || counted_bytes + more_bytes <= limit_bytes / 4 * 3);
 }
 
 bool limits_admit_huge_pages(size_t pages)

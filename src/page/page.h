@@ -114,9 +114,6 @@ void pages_limit_soft(size_t bytes);
 /* Sets the hard limit in bytes, 0 for none. */
 void pages_limit_hard(size_t bytes);
 
-/* Whether a hard limit is set. */
-bool pages_have_hard_limit(void);
-
 /* Copies the current limits. */
 void pages_read_limits(struct page_limits *limits);
 
@@ -134,14 +131,10 @@ void pages_press(bool pressed);
  * Returns: NULL when out of memory or above the hard limit. */
 struct span *pages_take_slab(unsigned class_index);
 
-/* Gives back the run of a slab, of which no page is noted as swept. The caller has reset `base` to
- * the first byte of the run and `owner` to 0. */
-void pages_give_slab(struct span *span);
-
 /* Gives back the run of a slab, of which `swept_pages` pages are noted as swept (pages_note_swept)
  * and were not taken again. The caller has reset `base` to the first byte of the run and `owner` to
  * 0. */
-void pages_give_swept_slab(struct span *span, size_t swept_pages);
+void pages_give_slab(struct span *span, size_t swept_pages);
 
 /* Notes pages inside a slab that were purged: they no longer count for the limits. While they are
  * noted, no block on these pages is handed out. */
@@ -304,7 +297,7 @@ bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context)
 /* Finds the span in use that holds `address`, which may be in the middle of a large block. `*start`
  * gets the first byte of the span.
  * Returns: NULL if there is none.
- * Cost: a walk over one arena or backwards through the page map; for messages only. */
+ * Cost: a walk backwards through the page map; for messages only. */
 struct span *pages_search(const void *address, char **start);
 
 /* Whether `address` is in an arena, before its frontier. Lock-free. */

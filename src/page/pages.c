@@ -356,9 +356,7 @@ static void pages_give_run(struct span *span, uint8_t was)
         purge_excess(shard, pages);
 }
 
-void pages_give_slab(struct span *span) { pages_give_swept_slab(span, 0); }
-
-void pages_give_swept_slab(struct span *span, size_t swept_pages)
+void pages_give_slab(struct span *span, size_t swept_pages)
 {
     const struct slab_shape *shape = &pages_state.shapes[slab_class(span)];
     page_map_set(span->base, shape->pages, NULL);

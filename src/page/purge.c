@@ -328,6 +328,7 @@ static size_t purge_shard(struct page_shard *shard, size_t pages, bool exact)
 }
 
 /* Makes passes over the shards, this thread's own first, until at least `pages` pages are purged.
+ * Of the last span only the end is purged if `exact`, because the end is handed out last.
  * Returns: the number of purged pages. */
 static size_t purge_up_to(size_t pages, bool exact)
 {
@@ -343,8 +344,6 @@ static size_t purge_up_to(size_t pages, bool exact)
 
 size_t purge_pages(size_t pages) { return purge_up_to(pages, false); }
 
-size_t purge_pages_exactly(size_t pages) { return purge_up_to(pages, true); }
-
 void purge_excess(struct page_shard *shard, size_t pages)
 {
     uint32_t tells = load_relaxed(&shard->tells);
@@ -359,7 +358,7 @@ void purge_excess(struct page_shard *shard, size_t pages)
     size_t dirty = load_relaxed(&pages_state.dirty_pages);
     /* a quarter of the cap more, so that the next give does not purge again */
     if (unlikely(dirty > cap))
-        cap_note_given(purge_pages_exactly(smaller_of(dirty - cap + cap / 4, bound)));
+        cap_note_given(purge_up_to(smaller_of(dirty - cap + cap / 4, bound), true));
     else
         store_relaxed(&shard->compared, tells); /* before that, each give compares them */
     if (likely(kept_mapping_pages() == 0))

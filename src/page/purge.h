@@ -42,12 +42,6 @@ enum {
  * Returns: the number of purged pages. */
 size_t purge_pages(size_t pages);
 
-/* Purges about `pages` dirty pages, the longest spans first. Of the last span only the end is
- * purged, because the end is handed out last.
- * Locking: none held.
- * Returns: the number of purged pages. */
-size_t purge_pages_exactly(size_t pages);
-
 /* Purges free memory and kept mappings above the cap, if the shard has told its counts since a
  * call found them below. Called after `pages` pages were given back to the shard.
  * Locking: none held.

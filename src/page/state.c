@@ -24,7 +24,7 @@ inline_always bool shard_take(struct page_shard *shard, bool (*take)(struct lock
 {
     if (!take(&shard->lock))
         return false;
-    if (likely(!pages_have_hard_limit()))
+    if (likely(load_relaxed(&pages_state.limits.hard_limit_bytes) == 0))
         return true;
     bool taken = take(&pages_state.lock);
     shard->has_page_lock = taken;
@@ -209,8 +209,6 @@ seldom_called void pages_limit_hard(size_t bytes)
     shards_tell();
 }
 
-bool pages_have_hard_limit(void) { return load_relaxed(&pages_state.limits.hard_limit_bytes) != 0; }
-
 void pages_read_limits(struct page_limits *limits)
 {
     const struct page_limits *own = &pages_state.limits;
@@ -314,7 +312,8 @@ struct span *header_take(struct page_shard *shard, unsigned side_units)
     return span ? span : header_make(shard, side_units);
 }
 
-enum { CAP_RAISED_PART = 8, CAP_AGED_PART = 8 };
+/* The cap ages by this part in an interval, and is raised by as much more than was missed. */
+enum { CAP_AGED_PART = 8 };
 
 static struct {
     ptrdiff_t learned_pages; /* atomic: the cap minus its first value */
@@ -371,7 +370,7 @@ void cap_note_taken(size_t pages)
     if (likely(again == 0) ||
         !compare_swap_acq_rel(&cap.missed_pages, &missed, missed - again)) /* another thread does */
         return;
-    cap_learn((ptrdiff_t)(again + again / CAP_RAISED_PART));
+    cap_learn((ptrdiff_t)(again + again / CAP_AGED_PART));
 }
 
 void cap_age(size_t swing)

@@ -71,7 +71,7 @@ class Advice : public testing::Test
     void TearDown() override
     {
         for (struct span *slab : slabs_)
-            pages_give_slab(slab);
+            pages_give_slab(slab, 0);
         configure(HUGE_PAGES_OFF);
         pages_trim(0);
         pages_verify();
@@ -199,14 +199,14 @@ TEST_F(HugePagesAuto, WhatGoesBackIsAskedForNoMore)
     std::swap(slabs_[slabs_.size() - 16 * 64], slabs_.back());
     slabs_.pop_back();
     memset(place, 1, PAGE_BYTES);
-    pages_give_slab(other);
+    pages_give_slab(other, 0);
     EXPECT_TRUE(pages_trim(0));
     EXPECT_FALSE(is_asked_for(place));
     std::vector<char *> places;
     for (struct span *slab : slabs_) {
         places.push_back(slab->base);
         memset(slab->base, 1, PAGE_BYTES);
-        pages_give_slab(slab);
+        pages_give_slab(slab, 0);
     }
     slabs_.clear();
     EXPECT_TRUE(pages_trim(0));

@@ -46,7 +46,7 @@ class Dense : public testing::Test
     void TearDown() override
     {
         for (struct span *slab : slabs_)
-            pages_give_slab(slab);
+            pages_give_slab(slab, 0);
     }
     void note(size_t first)
     {
@@ -123,11 +123,11 @@ TEST_F(Dense, BlocksOfMoreThanAPageCountAsUntouched)
     struct span *slab = take_slab(3, true);
     ASSERT_NE(slab, nullptr);
     EXPECT_FALSE(is_dense(slab, kShapes[3].pages));
-    pages_give_slab(slab);
+    pages_give_slab(slab, 0);
     slab = take_slab(1, true);
     ASSERT_NE(slab, nullptr);
     EXPECT_TRUE(is_dense(slab, kShapes[1].pages));
-    pages_give_slab(slab);
+    pages_give_slab(slab, 0);
 }
 
 // Slabs are taken and given back during the look. The case is for ThreadSanitizer.
@@ -140,7 +140,7 @@ TEST_F(Dense, LooksWhileSpansComeAndGo)
     });
     for (int round = 0; round < 200; round++)
         for (size_t i = 0; i < slabs_.size(); i += 16) {
-            pages_give_slab(slabs_[i]);
+            pages_give_slab(slabs_[i], 0);
             struct span *run = pages_take(3, PAGE_BYTES);
             slabs_[i] = take_slab(1, true);
             if (run)

@@ -61,7 +61,7 @@ TEST_F(ForkRuns, RunsAreMappedWhileTheLockIsFrozen)
     pages_verify();
     char *places[] = {run->base, slab->base};
     pages_give(run);
-    pages_give_slab(slab);
+    pages_give_slab(slab, 0);
     for (char *place : places)
         EXPECT_EQ(page_map_find(place)->tag, SPAN_NONE);
     EXPECT_EQ(page_layer::stats().free_bytes, stats.free_bytes + 6 * PAGE_BYTES)
@@ -92,7 +92,7 @@ TEST_F(ForkRuns, TheyAreUnmappedAtOnceWhenTheyAreGivenBackWhileFrozen)
             char *place = run->base;
             unsigned char resident;
             EXPECT_EQ(mincore(place, 1, &resident), 0);
-            slab != 0 ? pages_give_slab(run) : pages_give(run);
+            slab != 0 ? pages_give_slab(run, 0) : pages_give(run);
             EXPECT_NE(mincore(place, 1, &resident), 0) << "the run is still mapped";
         }
         EXPECT_EQ(load_relaxed(&pages_state.fork_run_pages), 0u);

@@ -100,7 +100,7 @@ TEST(LooseSpans, AreMergedBeforeFreshMemoryIsTaken)
         EXPECT_TRUE(round == 0 || taken == runs);
         runs = taken;
         for (struct span *slab : slabs)
-            pages_give_slab(slab);
+            pages_give_slab(slab, 0);
         pages_verify();
     }
     char *lowest = *runs.begin();
@@ -133,7 +133,7 @@ TEST(LooseSpans, ARunIsMergedWithAllThatIsFreeBesideIt)
         ASSERT_EQ(ends[0]->base, lowest);
         ASSERT_EQ(ends[1]->base, lowest + 2 * kPages * PAGE_BYTES);
         pages_give(ends[last_is_lowest]);
-        pages_give_slab(slab);
+        pages_give_slab(slab, 0);
         pages_give(ends[!last_is_lowest]);
         pages_verify();
     }
@@ -148,11 +148,11 @@ TEST(LooseSpans, ManyAreMergedAsTheyCome)
         for (struct span *&slab : slabs)
             slab = pages_take_slab(round % 2);
         for (size_t i = 0; i < slabs.size(); i += 2)
-            pages_give_slab(slabs[i]);
+            pages_give_slab(slabs[i], 0);
         pages_verify();
         struct span *run = pages_take(3, PAGE_BYTES);
         for (size_t i = 1; i < slabs.size(); i += 2) {
-            pages_give_slab(slabs[i]);
+            pages_give_slab(slabs[i], 0);
             if (i == 501)
                 pages_give(run);
         }

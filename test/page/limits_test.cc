@@ -213,7 +213,7 @@ TEST_F(Limits, PagesInsideSlabsThatWentBackCountWhenTheyAreTakenAgain)
     EXPECT_EQ(counted(), before - 3 * PAGE_BYTES) << "a refused request does not count";
     EXPECT_TRUE(pages_take_swept(2));
     EXPECT_EQ(counted(), before - PAGE_BYTES);
-    pages_give_swept_slab(slab, 1);
+    pages_give_slab(slab, 1);
     EXPECT_EQ(stats().swept_bytes, 0u);
     EXPECT_LE(counted(), before - PAGE_BYTES) << "dirty memory above the limit was purged";
     pages_limit_hard(0);

@@ -408,7 +408,7 @@ TEST_F(MetadataPagesDeathTest, AlsoFromWhatSlabsLeft)
     for (struct span *span; (span = bins_find(page_layer::shard, least, 1)) != nullptr;)
         ASSERT_NE(others.emplace_back(pages_take(span->pages, PAGE_BYTES)), nullptr);
     for (struct span *slab : slabs)
-        pages_give_slab(slab);
+        pages_give_slab(slab, 0);
     ASSERT_EQ(bins_find(page_layer::shard, least, 1), nullptr);
     expect_fenced(steal_from_free_runs(bytes), bytes);
     for (struct span *span : others)
@@ -499,7 +499,7 @@ TEST(SpanTable, WalksFindWhatWasTakenDuringAFork)
     EXPECT_EQ(is_found(run), 1u);
     EXPECT_EQ(is_found(slab), 1u);
     pages_give(run);
-    pages_give_slab(slab);
+    pages_give_slab(slab, 0);
     EXPECT_EQ(is_found(run), 0u);
     EXPECT_EQ(is_found(slab), 0u);
 }

@@ -94,7 +94,7 @@ void give_all(const std::vector<struct span *> &slabs)
 {
     for (struct span *slab : slabs) {
         slab->owner = 0;
-        pages_give_slab(slab);
+        pages_give_slab(slab, 0);
     }
 }
 

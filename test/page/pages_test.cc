@@ -242,7 +242,7 @@ TEST_F(Pages, SlabsAreMappedOnEveryPageAndKeepTheirColdArea)
         pages_verify();
         char *base = slab->base;
         slab->capacity = 9;
-        pages_give_slab(slab);
+        pages_give_slab(slab, 0);
         EXPECT_FALSE(span_is_slab(page_map_find(base)));
         pages_verify();
     }
@@ -340,7 +340,7 @@ TEST_F(Inspect, TheWalkSeesExactlyWhatIsInUse)
             const auto place =
                 std::next(model.begin(), static_cast<ptrdiff_t>(random() % model.size()));
             if (span_is_slab(place->second))
-                pages_give_slab(place->second);
+                pages_give_slab(place->second, 0);
             else
                 pages_give(place->second);
             model.erase(place);
@@ -349,7 +349,7 @@ TEST_F(Inspect, TheWalkSeesExactlyWhatIsInUse)
     }
     for (const auto &[start, span] : model) {
         if (span_is_slab(span))
-            pages_give_slab(span);
+            pages_give_slab(span, 0);
         else
             pages_give(span);
     }
@@ -392,7 +392,7 @@ TEST_F(Inspect, TheSearchFindsTheMiddleOfARun)
     EXPECT_EQ(pages_search(inside, &start), nullptr) << "the page is free";
     EXPECT_TRUE(pages_holds(inside));
     EXPECT_FALSE(pages_holds(&local));
-    pages_give_slab(slab);
+    pages_give_slab(slab, 0);
 }
 
 TEST_F(Inspect, SumsAddUp)
@@ -427,7 +427,7 @@ TEST_F(Inspect, TheVerifierMeetsASlabWhoseEntriesAreBeingWritten)
     page_map_set_page(last->base, last);
     for (struct span *each : taken) {
         if (span_is_slab(each))
-            pages_give_slab(each);
+            pages_give_slab(each, 0);
         else
             pages_give(each);
     }

@@ -113,7 +113,7 @@ TEST_F(Purge, ALateWriteToASlabDoesNotShowInAClearedRun)
     char *start = slab->base;
     const size_t bytes = size_t{page_layer::kShapes[3].pages} << PAGE_SHIFT;
     memset(start, 1, bytes);
-    pages_give_slab(slab);
+    pages_give_slab(slab, 0);
     EXPECT_TRUE(pages_trim(0));
     memset(start, 1, bytes);
     std::vector<struct span *> spans;

@@ -165,7 +165,7 @@ TEST_F(Shards, ALenderMakesTheHeadersThatItLacks)
     ASSERT_NE(slab, nullptr);
     EXPECT_EQ(home(slab), lender);
     slab->owner = 0;
-    pages_give_slab(slab);
+    pages_give_slab(slab, 0);
 }
 
 // The first shard has told its counts when there was no other one, and does nothing since.

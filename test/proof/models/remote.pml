@@ -241,7 +241,7 @@ inline collect(me, h, s)
     fi
 }
 
-/* heap_drain_mailbox of the slab's mailbox */
+/* mailbox_drain_pair of the slab's mailbox */
 inline drain(me, h, first)
 {
     if /* remote_has_mail; a later tick of the collector sees what an earlier one has missed */
