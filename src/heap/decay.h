@@ -21,13 +21,12 @@ bool heaps_visit_due(void);
 
 /* Sets the functions that this file calls in lifecycle.c. `visit` does a part of the visit to all
  * heaps, unless another thread does; `*left` says whether more of it is left. `trim_ended` gives
- * back the memory that the heaps of ended threads keep, and what other threads have borrowed, and
- * returns true if there was any memory.
+ * back the memory that the heaps of ended threads keep, and returns true if there was any.
  * Threads: one, at the start. */
 void heaps_on_decay(bool (*visit)(bool *left), bool (*trim_ended)(void));
 
-/* Gives back the memory that the heaps of ended threads keep, and what other threads have borrowed,
- * and empties the run caches of all threads.
+/* Gives back the memory that the heaps of ended threads keep, and empties the run caches of all
+ * threads.
  * Returns: true if there was any memory to give back.
  * Threads: any, no lock held. */
 bool heaps_empty_run_caches(void);

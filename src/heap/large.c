@@ -61,8 +61,11 @@ static struct span *large_take(size_t size_bytes, size_t alignment_bytes)
         if (unlikely(span == NULL) && heaps_empty_run_caches())
             span = pages_map_huge(size_bytes, alignment_bytes);
         /* At an address-space limit only the arenas may have addresses left. */
-        return likely(span != NULL) ? span
-                                    : pages_take_free(large_pages(size_bytes), alignment_bytes);
+        if (unlikely(span == NULL))
+            span = pages_take_free(large_pages(size_bytes), alignment_bytes);
+        if (unlikely(span == NULL) && pages_make_room(size_bytes, alignment_bytes))
+            span = pages_map_huge(size_bytes, alignment_bytes);
+        return span;
     }
     /* The kept run with room may be long enough, or may be joined with free pages. */
     if (growth_is_kept(large_growth_of(thread_heap)))

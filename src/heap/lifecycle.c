@@ -240,16 +240,12 @@ static bool heaps_visit(bool *left)
     return true;
 }
 
-/* Trims the heap of an ended thread; takes back what another one has borrowed. For heaps_each. */
-static seldom_called void heap_trim_other(struct heap *heap, void *context)
+/* Trims the heap of an ended thread. For heaps_each. */
+static seldom_called void heap_trim_ended(struct heap *heap, void *context)
 {
     bool *any = context;
-    if (heap == thread_heap || heap->private_heap != NULL)
+    if (heap == thread_heap || heap->private_heap != NULL || !heap_try_hold(heap))
         return;
-    if (!heap_try_hold(heap)) {
-        borrow_return(heap);
-        return;
-    }
     size_t pages = heap->slab_pages;
     heap_trim(heap);
     *any = heap->slab_pages < pages || *any;
@@ -257,10 +253,10 @@ static seldom_called void heap_trim_other(struct heap *heap, void *context)
 }
 
 /* For heaps_on_decay. */
-static seldom_called bool heaps_trim_others(void)
+static seldom_called bool heaps_trim_ended(void)
 {
     bool any = false;
-    heaps_each(heap_trim_other, &any);
+    heaps_each(heap_trim_ended, &any);
     return any;
 }
 
@@ -302,7 +298,7 @@ void heap_start(void)
     pages_on_fork(heaps_after_fork);
     pages_on_refusal(heaps_empty_run_caches);
     heap_watch_threads();
-    heaps_on_decay(heaps_visit, heaps_trim_others);
+    heaps_on_decay(heaps_visit, heaps_trim_ended);
     store_release(&started, (uint32_t)STARTED);
     pages_start();
 }

@@ -337,7 +337,7 @@ struct private_heap *private_heap_new(const cairn_private_heap_options *options)
     store_relaxed(&private_heap->peak_bytes, (size_t)0);
     store_relaxed(&private_heap->refusals, (size_t)0);
     store_relaxed(&private_heap->serial, load_relaxed(&private_heap->serial) % SERIAL_MAX + 1);
-    /* Pairs with private_heap_trim_held. */
+    /* Pairs with private_heaps_each. */
     store_release(&private_heap->heap.state, (uint32_t)HEAP_PRIVATE);
     fork_lock_release(&private_heap->lock);
     return private_heap;

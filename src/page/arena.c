@@ -415,9 +415,14 @@ char *arena_commit(struct page_shard *shard, size_t *claimed, size_t least, enum
     *error = os_commit(base, pages << PAGE_SHIFT);
     if (*error == 0)
         return base;
-    /* the system may have committed a part */
+    /* The system may have committed a part. Mapped anew, the pages have lost their advice, too. */
+    if (step == ARENA_IN_HUGE_PAGES)
+        (void)arena_divide_huge_pages(arena, (uintptr_t)base,
+                                      (uintptr_t)base + (pages << PAGE_SHIFT));
     if (os_trap(base, pages << PAGE_SHIFT) == 0)
         arena_prepare(base, pages << PAGE_SHIFT);
+    if (step == ARENA_IN_SMALL_PAGES)
+        (void)os_huge_pages(base, pages << PAGE_SHIFT, false);
     if (lock_acquire(&shard->lock)) { /* frozen for a fork: the addresses are lost */
         arena_give_up_claim(arena, first, pages);
         lock_release(&shard->lock);

@@ -85,18 +85,17 @@ static bool kept_mapping_join_locked(struct span *block)
     return true;
 }
 
-/* The number of pages that may be kept in addition, from a block that is counted as `huge_pages`
- * still. As with free runs, a program that uses more may keep more, but never more kept mappings
- * than the cap.
+/* The number of pages that may be kept in addition. As with free runs, a program that uses more may
+ * keep more, but never more kept mappings than the cap.
  * Locking: page lock held. */
-static size_t kept_mapping_allowed(size_t huge_pages)
+static size_t kept_mapping_allowed(void)
 {
     if (load_relaxed(&pages_state.pressed))
         return 0;
     size_t cap = cap_pages();
     size_t committed = load_relaxed(&pages_state.committed_pages);
     size_t used = committed - smaller_of(load_relaxed(&pages_state.free_pages), committed) +
-                  load_relaxed(&pages_state.huge_pages) - huge_pages;
+                  load_relaxed(&pages_state.huge_pages);
     size_t most = larger_of(cap, used);
     size_t kept = pages_state.kept_mapping_pages;
     size_t unused = smaller_of(kept + load_relaxed(&pages_state.dirty_pages), most);
@@ -143,9 +142,10 @@ bool kept_mapping_put(struct span *span)
     if (!lock_acquire(&pages_state.lock))
         return false;
     page_map_set_page(span->base, NULL);
-    size_t huge_pages = span->pages;
+    fetch_sub_relaxed(&pages_state.huge_pages, (size_t)span->pages);
+    fetch_sub_relaxed(&pages_state.huge_count, (size_t)1);
     (void)kept_mapping_join_locked(span);
-    size_t most_bytes = smaller_of(span->pages, kept_mapping_allowed(huge_pages)) << PAGE_SHIFT;
+    size_t most_bytes = smaller_of(span->pages, kept_mapping_allowed()) << PAGE_SHIFT;
     size_t kept = align_down(most_bytes, os_page_size()) >> PAGE_SHIFT;
     bool may_keep =
         span->pages >= KEPT_MAPPING_MIN_PAGES && pages_state.kept_ranges != KEPT_MAPPINGS_MAX;
@@ -158,8 +158,6 @@ bool kept_mapping_put(struct span *span)
         kept_mapping_add(span, 0);
     else
         header_return(span);
-    fetch_sub_relaxed(&pages_state.huge_pages, huge_pages);
-    fetch_sub_relaxed(&pages_state.huge_count, (size_t)1);
     lock_release(&pages_state.lock);
     if (may_keep) /* otherwise a higher cap would not help */
         cap_note_given(rest.pages);
@@ -283,9 +281,9 @@ static size_t kept_mapping_purge_one(size_t wanted, uint8_t marks)
         pages = kept_mapping_whole_pages_up(larger_of(pages, KEPT_MAPPING_STEP_PAGES));
         if (pages + KEPT_MAPPING_MIN_PAGES > range->pages)
             pages = range->pages;
-        purge = kept_mapping_begin_purge(span_end(range) - (pages << PAGE_SHIFT), pages);
         kept_mapping_withdraw(index);
         range->pages -= (uint32_t)pages;
+        purge = kept_mapping_begin_purge(span_end(range), pages);
         if (range->pages != 0)
             kept_mapping_add(range, state);
         else

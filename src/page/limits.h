@@ -58,9 +58,9 @@ void limits_enforce_peak(void);
 /* How often a take is checked again after limits_purge_for_hard. */
 enum { LIMIT_TRIES = 3 };
 
-/* Returns the runs that the heaps' caches keep to the bins.
+/* Calls the function of pages_on_refusal.
  * Locking: none held.
- * Returns: whether there were any. */
+ * Returns: whether it gave back any memory. */
 bool limits_give_kept(void);
 
 /* Waits a millisecond for other threads that purge, of which `*waited` counts.

@@ -172,14 +172,15 @@ static void mapping_note_taken(size_t pages)
     cap_note_taken(pages - smaller_of(pages, kept_mapping_pages()));
 }
 
-/* Whether there are addresses for a mapping. If it failed nevertheless, the system refused to
- * commit it. */
-static bool mapping_is_addressable(size_t pages)
+bool pages_make_room(size_t size_bytes, size_t alignment_bytes)
 {
-    char *start = os_reserve(pages << PAGE_SHIFT);
-    if (start)
-        os_unmap(start, pages << PAGE_SHIFT);
-    return start != NULL;
+    size_t bytes = align_up(size_bytes, os_page_size());
+    size_t slack = alignment_bytes > os_page_size() ? alignment_bytes : 0;
+    char *start = os_reserve(bytes + slack);
+    if (start == NULL)
+        return false;
+    os_unmap(start, bytes + slack);
+    return grow_make_room(bytes >> PAGE_SHIFT, false);
 }
 
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
@@ -191,8 +192,6 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
         return NULL;
     struct span *span = mapping_take(pages, alignment_bytes, 0, PAGE_BYTES);
     if (unlikely(span == NULL) && kept_mapping_purge(SIZE_MAX) != 0)
-        span = mapping_take(pages, alignment_bytes, 0, PAGE_BYTES);
-    if (unlikely(span == NULL) && mapping_is_addressable(pages) && grow_make_room(pages, false))
         span = mapping_take(pages, alignment_bytes, 0, PAGE_BYTES);
     if (span == NULL) {
         limits_unclaim_mapping(pages);

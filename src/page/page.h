@@ -95,7 +95,8 @@ void pages_on_fork(void (*in_child)(void));
 bool pages_forked_alone(void);
 
 /* Sets the function that gives back runs which its owner keeps without use. The function is called
- * before the hard limit refuses a take, and returns true if it gave some back.
+ * before a take fails at the hard limit, or because the system commits no more. It returns true if
+ * it gave some back.
  * Threads: one, before pages_start. */
 void pages_on_refusal(bool (*give_kept)(void));
 
@@ -196,6 +197,11 @@ void pages_give_header(struct span *span);
  * span is true. A resize may move the block.
  * Returns: NULL when out of memory or above the hard limit. */
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes);
+
+/* Lets the system commit a huge block that it has refused, in place of free runs, unless there are
+ * no addresses for the block.
+ * Returns: whether pages_map_huge should try again. */
+bool pages_make_room(size_t size_bytes, size_t alignment_bytes);
 
 /* Gives back a huge block, or keeps its mapping: see kept_mappings.h. */
 void pages_give_huge(struct span *span);

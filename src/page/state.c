@@ -17,6 +17,7 @@ struct page_state pages_state = {
     .lock = {.rank = 1}, /* shards have rank 0 */
     .limits = PAGE_LIMITS_DEFAULT,
     .shard_count = 1,
+    .kept_low = SIZE_MAX,
 };
 
 /* Takes the lock of a shard by `take`, and the page lock if there is a hard limit. */

@@ -366,9 +366,12 @@ TEST_F(Grow, FreeRunsGiveWayToAHugeBlockAtADataLimit)
     ASSERT_EQ(getrlimit(RLIMIT_DATA, &before), 0);
     const struct rlimit limit = {data_bytes_of_process() + page_layer::kMiB, before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_DATA, &limit), 0);
-    struct span *huge = pages_map_huge(64 * page_layer::kMiB, PAGE_BYTES);
+    constexpr size_t kBytes = 64 * page_layer::kMiB;
+    EXPECT_EQ(pages_map_huge(kBytes, PAGE_BYTES), nullptr);
+    EXPECT_TRUE(pages_make_room(kBytes, PAGE_BYTES));
+    struct span *huge = pages_map_huge(kBytes, PAGE_BYTES);
     EXPECT_NE(huge, nullptr);
-    EXPECT_EQ(pages_map_huge(512 * page_layer::kMiB, PAGE_BYTES), nullptr);
+    EXPECT_FALSE(pages_make_room(size_t{1} << 60, PAGE_BYTES)) << "there are no such addresses";
     ASSERT_EQ(setrlimit(RLIMIT_DATA, &before), 0);
     if (huge)
         pages_give_huge(huge);
