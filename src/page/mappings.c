@@ -176,7 +176,7 @@ bool pages_make_room(size_t size_bytes, size_t alignment_bytes)
 {
     size_t bytes = align_up(size_bytes, os_page_size());
     size_t slack = alignment_bytes > os_page_size() ? alignment_bytes : 0;
-    char *start = os_reserve(bytes + slack);
+    char *start = limits_admit_hard(bytes >> PAGE_SHIFT) ? os_reserve(bytes + slack) : NULL;
     if (start == NULL)
         return false;
     os_unmap(start, bytes + slack);

@@ -371,6 +371,13 @@ TEST_F(Grow, FreeRunsGiveWayToAHugeBlockAtADataLimit)
     EXPECT_TRUE(pages_make_room(kBytes, PAGE_BYTES));
     struct span *huge = pages_map_huge(kBytes, PAGE_BYTES);
     EXPECT_NE(huge, nullptr);
+    page_limits limits;
+    pages_read_limits(&limits);
+    page_limits limited = limits;
+    limited.hard_limit_bytes = page_layer::kMiB;
+    pages_configure(&limited);
+    EXPECT_FALSE(pages_make_room(kBytes, PAGE_BYTES)) << "the hard limit refuses";
+    pages_configure(&limits);
     EXPECT_FALSE(pages_make_room(size_t{1} << 60, PAGE_BYTES)) << "there are no such addresses";
     ASSERT_EQ(setrlimit(RLIMIT_DATA, &before), 0);
     if (huge)
