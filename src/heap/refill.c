@@ -240,18 +240,16 @@ void *heap_take_slow(struct heap *heap, unsigned class)
     if (refill_from_cache(heap, class))
         return refill_take_current(heap, class);
     bool borrows = class < BORROWED_CLASSES && heap->private_heap == NULL;
-    if (borrows) {
-        void *block = borrow_take(heap, class);
-        if (block == NULL)
-            block = refill_borrow(heap, class);
-        if (block)
-            return block;
-    }
+    void *block = borrows ? borrow_take(heap, class) : NULL;
+    if (block == NULL && borrows)
+        block = refill_borrow(heap, class);
+    if (block)
+        return block;
     if (unlikely(heap_refill(heap, class) == NULL)) { /* out of memory, or at the hard limit */
-        if (!borrows)
-            return NULL;
-        if (borrow_fill(heap, class))
-            return borrow_take(heap, class);
+        if (borrows && borrow_fill(heap, class))
+            block = borrow_take(heap, class); /* unless a trim has taken them back */
+        if (block || !borrows)
+            return block;
         bool reclaimed = heap->bins[class].first != NULL;
         if (!reclaimed || heap_refill(heap, class) == NULL)
             return NULL;
