@@ -63,6 +63,7 @@ class KeptMappings : public testing::Test
             GTEST_SKIP() << "hardened builds keep no mappings";
         page_layer::start();
         configure(kNever, kOption);
+        page_layer::forget_cap();
         pages_trim(0);
         ASSERT_EQ(kept_mapping_pages(), 0u);
         // Raises the peak, so that the mappings that a case keeps stay below it.

@@ -625,12 +625,10 @@ TEST_F(Cap, LearnsFromARunThatExtendsIntoPurgedPages)
     constexpr size_t kPages = 8 * kFirst;
     struct span *run = pages_take(kPages, PAGE_BYTES);
     ASSERT_NE(run, nullptr);
-    pages_give(run);
+    ASSERT_TRUE(pages_shrink(run, 16));
     pages_trim(0);
     cap_note_given(kPages);
     const size_t before = cap_pages();
-    run = pages_take(1, PAGE_BYTES);
-    ASSERT_NE(run, nullptr);
     ASSERT_TRUE(pages_extend(run, kPages / 2));
     EXPECT_GE(cap_pages(), before + kPages / 2 - 64);
     pages_give(run);
