@@ -174,13 +174,15 @@ static void mapping_note_taken(size_t pages)
 
 bool pages_make_room(size_t size_bytes, size_t alignment_bytes)
 {
-    size_t bytes = align_up(size_bytes, os_page_size());
+    size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
+    if (pages > load_relaxed(&pages_state.committed_pages) || !limits_admit_hard(pages))
+        return false;
     size_t slack = alignment_bytes > os_page_size() ? alignment_bytes : 0;
-    char *start = limits_admit_hard(bytes >> PAGE_SHIFT) ? os_reserve(bytes + slack) : NULL;
+    char *start = os_reserve((pages << PAGE_SHIFT) + slack);
     if (start == NULL)
         return false;
-    os_unmap(start, bytes + slack);
-    return grow_make_room(bytes >> PAGE_SHIFT, false);
+    os_unmap(start, (pages << PAGE_SHIFT) + slack);
+    return grow_make_room(pages, false);
 }
 
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)

@@ -198,8 +198,9 @@ void pages_give_header(struct span *span);
  * Returns: NULL when out of memory or above the hard limit. */
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes);
 
-/* Lets the system commit a huge block that it has refused, in place of free runs, unless it was
- * the hard limit that refused, or there are no addresses for the block.
+/* Lets the system commit a huge block that it has refused, in place of free runs. Not for a
+ * block longer than all that the arenas have, nor where the hard limit refused it, nor where there
+ * are no addresses for it.
  * Returns: whether pages_map_huge should try again. */
 bool pages_make_room(size_t size_bytes, size_t alignment_bytes);
 
