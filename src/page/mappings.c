@@ -165,13 +165,6 @@ bool fork_run_each(span_visit *visit, void *context)
     return load_relaxed(&pages_state.fork_run_pages) == 0 || span_table_each(&list, visit, context);
 }
 
-/* Notes memory for which no kept mapping served. As many pages as are kept nevertheless are no
- * reason to keep more. */
-static void mapping_note_taken(size_t pages)
-{
-    cap_note_taken(pages - smaller_of(pages, kept_mapping_pages()));
-}
-
 bool pages_make_room(size_t size_bytes, size_t alignment_bytes)
 {
     size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
@@ -203,7 +196,8 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
     store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
     page_map_set_page(span->base, span);
     fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
-    mapping_note_taken(pages);
+    /* as many pages as are kept nevertheless are no reason to keep more */
+    cap_note_taken(pages - smaller_of(pages, kept_mapping_pages()));
     limits_heed_mapping();
     return span;
 }
@@ -321,7 +315,7 @@ bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
     if (grew && !config_fences && mapping_grows_into_huge_pages(old_bytes, new_bytes))
         mapping_ask_for_huge_pages(span);
     if (more != 0) {
-        mapping_note_taken(more);
+        cap_note_taken(more); /* other kept mappings could not serve */
         limits_heed_mapping();
     }
     return true;

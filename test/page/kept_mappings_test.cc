@@ -283,6 +283,25 @@ TEST_F(KeptMappings, TheCapLearnsFromMappingsThatLeaveForFreeRuns)
     EXPECT_GE(room_bytes(), 12 * kMiB);
 }
 
+TEST_F(KeptMappings, TheCapLearnsFromBlocksThatGrowTogether)
+{
+    constexpr size_t kBlocks = 16, kMost = 4 * kMiB;
+    configure(kNever, CAP_FIRST_PART * 16 * kMiB);
+    for (int round = 0; round < 4; round++) {
+        std::vector<struct span *> blocks;
+        for (size_t i = 0; i < kBlocks; i++)
+            blocks.push_back(grown(kMiB));
+        for (size_t size = kMiB + kMiB / 2; size <= kMost; size += kMiB / 2)
+            for (struct span *span : blocks)
+                ASSERT_TRUE(pages_in(size) <= span->pages ||
+                            pages_extend_huge(span, pages_in(size)) ||
+                            pages_resize_huge(span, size, true));
+        for (struct span *span : blocks)
+            pages_give_huge(span);
+    }
+    EXPECT_GE(room_bytes(), kBlocks * kMost - kMiB);
+}
+
 TEST_F(KeptMappings, BlocksInUseCountWhenFreeRunsArrive)
 {
     configure(kNever, CAP_FIRST_PART * 16 * kMiB);
