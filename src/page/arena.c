@@ -309,16 +309,29 @@ static size_t arena_divide_huge_pages(const struct arena *arena, uintptr_t from,
     return divided;
 }
 
-bool arena_uncommit(struct arena *arena, char *start, size_t pages)
+void arena_mark_clean(struct arena *arena, const char *start, size_t pages)
 {
-    size_t size_bytes = pages << PAGE_SHIFT;
+    bitmap_clear(arena->dirty, arena_page(arena, start), pages);
+    bitmap_set(arena->purged, arena_page(arena, start), pages);
+}
+
+/* Makes committed pages addresses again, without memory and without advice.
+ * Returns: false when the system refuses. */
+static bool arena_decommit(struct arena *arena, char *start, size_t size_bytes)
+{
     if (load_relaxed(&any_asked))
         (void)arena_divide_huge_pages(arena, (uintptr_t)start, (uintptr_t)start + size_bytes);
     if (os_trap(start, size_bytes) != 0)
         return false;
     arena_prepare(start, size_bytes);
-    bitmap_clear(arena->dirty, arena_page(arena, start), pages);
-    bitmap_set(arena->purged, arena_page(arena, start), pages);
+    return true;
+}
+
+bool arena_uncommit(struct arena *arena, char *start, size_t pages)
+{
+    if (!arena_decommit(arena, start, pages << PAGE_SHIFT))
+        return false;
+    arena_mark_clean(arena, start, pages);
     arena_give_up_claim(arena, arena_page(arena, start), pages);
     return true;
 }
@@ -415,13 +428,8 @@ char *arena_commit(struct page_shard *shard, size_t *claimed, size_t least, enum
     *error = os_commit(base, pages << PAGE_SHIFT);
     if (*error == 0)
         return base;
-    /* The system may have committed a part. Mapped anew, the pages have lost their advice, too. */
-    if (step == ARENA_IN_HUGE_PAGES)
-        (void)arena_divide_huge_pages(arena, (uintptr_t)base,
-                                      (uintptr_t)base + (pages << PAGE_SHIFT));
-    if (os_trap(base, pages << PAGE_SHIFT) == 0)
-        arena_prepare(base, pages << PAGE_SHIFT);
-    if (step == ARENA_IN_SMALL_PAGES)
+    (void)arena_decommit(arena, base, pages << PAGE_SHIFT); /* it may have committed a part */
+    if (step == ARENA_IN_SMALL_PAGES)                       /* the advice is lost */
         (void)os_huge_pages(base, pages << PAGE_SHIFT, false);
     if (lock_acquire(&shard->lock)) { /* frozen for a fork: the addresses are lost */
         arena_give_up_claim(arena, first, pages);

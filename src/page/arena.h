@@ -90,6 +90,10 @@ enum arena_step {
 char *arena_commit(struct page_shard *shard, size_t *pages, size_t least, enum arena_step step,
                    int *error);
 
+/* Marks a range as clean and as purged.
+ * Locking: shard's lock held. */
+void arena_mark_clean(struct arena *arena, const char *start, size_t pages);
+
 /* Makes pages that belong to the caller a hole, whole system pages, so that the system may commit
  * as many others. Their memory is lost.
  * Locking: shard's lock held.

@@ -39,20 +39,12 @@ static bool purge_range_is_dirty(const struct arena *arena, const char *start, s
     return dirty;
 }
 
-/* Marks a range as clean and as purged.
- * Locking: shard's lock held. */
-static void purge_mark_clean(struct arena *arena, const char *start, size_t pages)
-{
-    bitmap_clear(arena->dirty, arena_page(arena, start), pages);
-    bitmap_set(arena->purged, arena_page(arena, start), pages);
-}
-
 /* Marks a range as clean. While another thread forks it stays dirty in the bitmap. */
 static void purge_note_clean(struct arena *arena, const char *start, size_t pages)
 {
     if (!shard_acquire(arena->shard))
         return;
-    purge_mark_clean(arena, start, pages);
+    arena_mark_clean(arena, start, pages);
     shard_release(arena->shard);
 }
 
@@ -272,7 +264,7 @@ static bool purge_one(struct page_shard *shard, size_t pages_wanted, struct pass
         purge_put_back_later(span);
         return false;
     }
-    purge_mark_clean(arena, start, cleaned);
+    arena_mark_clean(arena, start, cleaned);
     size_t before = span->dirty_pages;
     size_t dirty = bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages);
     store_relaxed(&span->dirty_pages, dirty);
