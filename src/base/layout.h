@@ -18,11 +18,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LAYOUT_VERSION = 17, LAYOUT_NOTE = 1 };
+enum { LAYOUT_VERSION = 18, LAYOUT_NOTE = 1 };
 
-/* Bits of a word of `heap_kept` that are not part of the address: the span has grown old; no
- * span is kept. */
-enum { LAYOUT_KEPT_AGED = 1, LAYOUT_KEPT_NONE = 2 };
+/* The bit of a word of `heap_kept` that is not part of the address: the span has grown old. */
+enum { LAYOUT_KEPT_AGED = 1 };
 #define LAYOUT_NOTE_NAME "Cairn"
 #define LAYOUT_MAGIC                                                                               \
     "\x7f"                                                                                         \

@@ -39,12 +39,6 @@ static struct span *large_note_asked(struct span *span, size_t size_bytes)
     return span;
 }
 
-/* The place of the heap's run with room. That of no_heap is always empty. */
-static uintptr_t *large_growth_of(struct heap *heap)
-{
-    return &heap->runs.places[RUN_CACHE_GROWTH];
-}
-
 static struct span *large_take(size_t size_bytes, size_t alignment_bytes)
 {
     if (size_bytes > PTRDIFF_MAX || alignment_bytes > PTRDIFF_MAX / 2 + 1 ||
@@ -67,9 +61,6 @@ static struct span *large_take(size_t size_bytes, size_t alignment_bytes)
             span = pages_map_huge(size_bytes, alignment_bytes);
         return span;
     }
-    /* The kept run with room may be long enough, or may be joined with free pages. */
-    if (growth_is_kept(large_growth_of(thread_heap)))
-        (void)growth_empty(large_growth_of(thread_heap));
     struct span *span = pages_take(large_pages(size_bytes), alignment_bytes);
     if (unlikely(span == NULL) && heaps_empty_run_caches())
         span = pages_take(large_pages(size_bytes), alignment_bytes);
@@ -102,20 +93,6 @@ struct span *large_allocate_mapped(size_t size_bytes, size_t alignment_bytes)
     return large_note_asked(pages_map_kept(size_bytes), size_bytes);
 }
 
-/* Keeps the run of a freed block that had grown, to grow again. A run of a length that slabs serve
- * is kept for nothing else, because no malloc requests such a run.
- * Returns: whether to check what is due by age. */
-static no_inline bool large_keep_grown(struct heap *heap, struct span *span)
-{
-    span->grew = false;
-    if (growth_put(large_growth_of(heap), span))
-        return run_cache_is_due(&heap->runs);
-    if (span->pages > MEDIUM_REQUEST_MAX >> PAGE_SHIFT)
-        return run_cache_put(&heap->runs, span);
-    pages_give(span);
-    return true;
-}
-
 void *large_malloc_kept(size_t size_bytes, void *(*slow)(size_t))
 {
     struct span *span = large_allocate_kept(size_bytes, PAGE_BYTES);
@@ -139,8 +116,7 @@ bool large_free(struct span *span, const void *block)
         pages_give_huge(span);
     else if (config_guarded_blocks || unlikely(heap == &no_heap))
         pages_give(span);
-    else if (config_growth && span->grew ? !large_keep_grown(heap, span)
-                                         : !run_cache_put(&heap->runs, span))
+    else if (!run_cache_put(&heap->runs, span))
         return true;
     heaps_decay();
     if (heap != &no_heap)
@@ -175,24 +151,12 @@ bool large_lock(struct span *span, const void *block)
     return false;
 }
 
-/* Extends a run into its room, or through its room into the free pages behind, or shortens it. The
- * room behind a block that shrinks is given back with the pages: it needs none. Here and below,
- * what is due by age is checked before the page layer is called: a program may do nothing else for
- * a long time. */
+/* The decay comes before the call of the page layer: a program may do nothing else for a long time.
+ */
 static bool large_resize_run(struct span *span, size_t pages)
 {
-    size_t before = span->pages;
-    bool shrinks = pages < before;
-    uintptr_t *growth = large_growth_of(thread_heap);
-    span->grew = span->grew || !shrinks;
-    if (!shrinks && growth_extend(growth, span, pages))
-        return true;
     heaps_decay();
-    bool joined = growth_join(growth, span);
-    bool fits = shrinks ? pages_shrink(span, pages) : pages_extend(span, pages);
-    if (joined && !fits)
-        growth_cut(growth, span, before);
-    return fits;
+    return pages < span->pages ? pages_shrink(span, pages) : pages_extend(span, pages);
 }
 
 /* Whether a mapping keeps its length. One that has grown may have an eighth to spare for its next
@@ -231,7 +195,7 @@ static void *large_resize_span(struct span *span, size_t size_bytes, bool may_mo
 
 void *large_resize(struct span *span, size_t size_bytes, bool may_move)
 {
-    if (!large_serves(span, size_bytes) || size_bytes > PTRDIFF_MAX)
+    if (size_bytes <= MEDIUM_REQUEST_MAX || size_bytes > PTRDIFF_MAX)
         return NULL;
     size_t counted = 0;
     bool is_counted = unlikely(load_relaxed(&span->owner) != 0); /* a block of a private heap */
@@ -245,13 +209,6 @@ void *large_resize(struct span *span, size_t size_bytes, bool may_move)
     return block;
 }
 
-/* Whether the run has a length that slabs serve, as only aligned blocks and blocks that grew have.
- */
-static bool large_is_short(const struct span *span)
-{
-    return span->pages <= MEDIUM_REQUEST_MAX >> PAGE_SHIFT;
-}
-
 bool large_matches(const struct span *span, size_t size_bytes, size_t alignment_bytes)
 {
     bool for_slab = class_of_request(size_bytes, alignment_bytes) != CLASS_COUNT;
@@ -260,73 +217,25 @@ bool large_matches(const struct span *span, size_t size_bytes, size_t alignment_
     size_t bytes = (size_t)span->pages << PAGE_SHIFT;
     if (span->tag == SPAN_HUGE) { /* may have grown, or have taken the addresses of one that grew */
         size_t most = align_up(size_bytes, os_page_size()) + bytes / 4 + PAGE_BYTES;
-        return size_bytes <= bytes &&
-               (span->longer || larger_of(most, pages_growing_bytes(size_bytes)) >= bytes) &&
-               (!for_slab || (config_growth && size_bytes > GROWTH_MIN_BYTES));
+        return !for_slab && size_bytes <= bytes &&
+               (span->longer || larger_of(most, pages_growing_bytes(size_bytes)) >= bytes);
     }
-    if (large_is_short(span)) /* blocks that grew have more than one page */
-        return large_pages(larger_of(size_bytes, 1)) == span->pages &&
-               (span->pages > 1 || alignment_bytes > PAGE_BYTES);
     size_t most = align_up(large_least(size_bytes, alignment_bytes), os_page_size());
     return !for_slab && (large_suits(span, size_bytes) || (size_bytes <= bytes && most >= bytes));
-}
-
-/* Takes a run for a block of `pages` pages with room, while the thread has no run with room.
- * Returns: NULL when out of memory, or during a fork. */
-static struct span *large_take_with_room(uintptr_t *growth, size_t pages)
-{
-    struct span *span = large_take(GROWTH_NEW_PAGES * PAGE_BYTES, PAGE_BYTES);
-    if (span && !pages_in_arena(span)) {
-        pages_give(span);
-        return NULL;
-    }
-    if (span)
-        growth_cut(growth, span, pages);
-    return span;
-}
-
-/* Whether the block fills its last page well enough. The rest of that page is unused until the
- * block grows. */
-static bool large_fills_pages(size_t size_bytes)
-{
-    size_t bytes = align_up(size_bytes, PAGE_BYTES);
-    return size_bytes >= bytes - bytes / GROWTH_WASTE;
-}
-
-struct span *large_allocate_with_room(size_t size_bytes)
-{
-    if (!config_growth || thread_heap == &no_heap || size_bytes <= GROWTH_MIN_BYTES ||
-        size_bytes > GROWTH_MAX_PAGES * PAGE_BYTES || !large_fills_pages(size_bytes))
-        return NULL;
-    size_t pages = large_pages(size_bytes);
-    uintptr_t *growth = large_growth_of(thread_heap);
-    struct span *span = growth_take(growth, pages);
-    if (span == NULL && size_bytes > GROWTH_MAKES_BYTES && pages < GROWTH_NEW_PAGES &&
-        load_relaxed(growth) == 0)
-        span = large_take_with_room(growth, pages);
-    if (span)
-        span->grew = true;
-    return large_note_asked(span, size_bytes);
 }
 
 /* If no mapping is available, it is a block like any other. */
 struct span *large_allocate_growing(size_t size_bytes)
 {
-    struct span *span = large_allocate_with_room(size_bytes);
-    if (span)
-        return span;
+    struct span *span;
     bool has_spare = size_bytes <= PTRDIFF_MAX / 2;
-    if (config_guarded_blocks && has_spare) {
+    if (config_guarded_blocks && has_spare)
         span = pages_map_guarded(size_bytes, PAGE_BYTES, size_bytes / 8);
-    } else if (has_spare && size_bytes > GROWING_MAX_BYTES) {
-        (void)growth_empty(large_growth_of(thread_heap)); /* its next steps use no arena */
+    else if (has_spare && size_bytes > GROWING_MAX_BYTES)
         span = pages_map_growing(size_bytes);
-    } else {
+    else
         span = large_allocate_kept(size_bytes, PAGE_BYTES);
-    }
     if (span == NULL)
         span = large_take(size_bytes, PAGE_BYTES);
-    if (span && span->tag == SPAN_LARGE)
-        span->grew = true;
     return large_note_asked(span, size_bytes);
 }

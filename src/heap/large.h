@@ -1,7 +1,6 @@
 /* Large blocks: requests above MEDIUM_REQUEST_MAX. A block is a run of pages of an arena, or from
- * HUGE_MIN_BYTES on a mapping of its own. Blocks that grow may be smaller, down to
- * GROWTH_MIN_BYTES. Blocks with an alignment of more than a page, which slabs do not have, may be
- * as small as a page.
+ * HUGE_MIN_BYTES on a mapping of its own. Blocks with an alignment of more than a page, which slabs
+ * do not have, may be as small as a page.
  *
  * Threads: any thread may free a block. A free and a resize exchange the tag of the span, so one of
  * two threads that do so at the same time fails. */
@@ -29,14 +28,6 @@ inline_always bool large_suits(const struct span *span, size_t size_bytes)
     return large_pages(size_bytes) == pages ||
            (!config_guarded_blocks && pages > RUN_EXACT_PAGES && pages <= RUN_CACHE_SHORT_PAGES &&
             size_bytes <= bytes && size_bytes > bytes / 4 * 3);
-}
-
-/* Whether the block may keep a span of its own with another size: a size that slabs do not serve,
- * or a block that does not shrink and is above GROWTH_MIN_BYTES. */
-inline_always bool large_serves(const struct span *span, size_t size_bytes)
-{
-    return size_bytes > MEDIUM_REQUEST_MAX || (config_growth && size_bytes > GROWTH_MIN_BYTES &&
-                                               large_pages(size_bytes) >= span->pages);
 }
 
 /* The smallest number of bytes that a block for the request may have. */
@@ -78,12 +69,10 @@ inline_always void *large_malloc(size_t size_bytes, void *(*slow)(size_t))
     return likely(span != NULL) ? span->base : large_malloc_kept(size_bytes, slow);
 }
 
-/* Whether the span is a block in use that belongs to no private heap, has not grown and has no
- * mark. */
+/* Whether the span is a block in use that belongs to no private heap and has no mark. */
 inline_always bool large_is_plain(const struct span *span)
 {
-    return span->tag == SPAN_LARGE && load_relaxed(&span->owner) == 0 && span->mark == 0 &&
-           !span->grew;
+    return span->tag == SPAN_LARGE && load_relaxed(&span->owner) == 0 && span->mark == 0;
 }
 
 /* Frees a block in a cycle of one short length.
@@ -116,11 +105,8 @@ void *large_resize(struct span *span, size_t size_bytes, bool may_move);
  * grew; otherwise to a page; in full hardened builds to a byte. */
 bool large_matches(const struct span *span, size_t size_bytes, size_t alignment_bytes);
 
-/* Allocates the destination of a block that grows and has to move, with room to grow in place.
+/* Allocates the destination of a large block that grows and has to move.
  * Returns: NULL when out of memory. */
 struct span *large_allocate_growing(size_t size_bytes);
-/* Allocates a run with room for a block that grows (run_cache.h), also for sizes that slabs serve.
- * Returns: NULL when this thread has no such room, or the size is unsuitable. */
-struct span *large_allocate_with_room(size_t size_bytes);
 
 #endif

@@ -76,26 +76,10 @@ static struct span *resize_copy_large(struct span *old, size_t size_bytes)
     return fresh;
 }
 
-/* Allocates the destination of a block that grows, with room to grow again, while no hook wants to
- * choose it.
- * Returns: NULL when any other block will do. */
-static void *resize_allocate_to_grow(size_t size_bytes)
-{
-    if (heap_is_hooked() || thread_heap == &no_heap)
-        return NULL;
-    struct span *span = size_bytes > MEDIUM_REQUEST_MAX ? large_allocate_growing(size_bytes)
-                                                        : large_allocate_with_room(size_bytes);
-    return span ? span->base : NULL;
-}
-
 /* Allocates the destination of a block that has to move. */
 static no_inline void *resize_allocate_moved(size_t old_bytes, size_t size_bytes)
 {
-    void *block = NULL;
-    if (config_growth && size_bytes > GROWTH_MIN_BYTES && size_bytes > old_bytes)
-        block = resize_allocate_to_grow(size_bytes);
-    return block ? block
-                 : malloc_fast(resize_moved_bytes(old_bytes, size_bytes), malloc_slow_untraced);
+    return malloc_fast(resize_moved_bytes(old_bytes, size_bytes), malloc_slow_untraced);
 }
 
 /* Moves a block within its private heap, or within the general heap if `private_heap` is NULL. */
@@ -199,10 +183,9 @@ static no_inline void *resize_any(void *pointer, size_t size_bytes)
                 canary_place(pointer, span->size_bytes, size_bytes);
             return pointer;
         }
-    } else if (span->tag != SPAN_GUARDED && large_serves(span, size_bytes)) {
+    } else if (span->tag != SPAN_GUARDED && size_bytes > MEDIUM_REQUEST_MAX) {
         void *block = resize_large(span, pointer, size_bytes);
-        if (block || size_bytes > PTRDIFF_MAX ||
-            (size_bytes > MEDIUM_REQUEST_MAX && private_heap == NULL))
+        if (block || size_bytes > PTRDIFF_MAX || private_heap == NULL)
             return block;
     }
     return resize_move(private_heap, pointer, old_bytes, size_bytes, block_bytes);
@@ -294,7 +277,7 @@ inline_always bool resize_large_stays(const struct span *span, const void *point
                                       size_t size_bytes)
 {
     return !config_guarded_blocks && span->tag == SPAN_LARGE && span->base == pointer &&
-           large_serves(span, size_bytes) && size_bytes <= PTRDIFF_MAX &&
+           size_bytes > MEDIUM_REQUEST_MAX && size_bytes <= PTRDIFF_MAX &&
            large_suits(span, size_bytes) && load_relaxed(&span->owner) == 0 && !heap_is_hooked();
 }
 
@@ -334,7 +317,7 @@ static bool resize_in_place(void *pointer, size_t size_bytes)
     struct span *span = checked_span(pointer, "resize");
     (void)resize_usable_bytes(span, pointer); /* checks the canaries */
     if (!span_is_slab(span))
-        return span->tag != SPAN_GUARDED && large_serves(span, size_bytes) &&
+        return span->tag != SPAN_GUARDED && size_bytes > MEDIUM_REQUEST_MAX &&
                resize_large_in_place(span, pointer, size_bytes);
     if (!resize_slab_suits(span, size_bytes))
         return false;

@@ -7,7 +7,7 @@
  * last is used first. A run serves its own length, and the next shorter one if that is above 8
  * pages, so a block fills at least three quarters of its run. Longer runs are not kept, because a
  * program that writes such a block takes much longer than the page layer. There is one place for
- * the empty slab of each class, and one for blocks that grow; these have one span each.
+ * the empty slab of each class.
  *
  * Budget. The pages of all kept runs and slabs are counted in one sum. It is at most the cache's
  * share: pages_most_kept, which is 0 under memory pressure, at most RUN_CACHE_PAGES, and at most
@@ -37,35 +37,13 @@
  * So an aging gives the runs of a place to the pages if the place was never empty since the aging
  * before.
  *
- * Blocks that grow. Programs often grow one buffer after another, and each step that moves the
- * buffer is a copy. So a block of more than a page that has to move while it grows becomes the
- * front of a run, and the remaining pages of that run are room for its next steps. The block
- * extends into the room by one compare-and-swap. When it is freed, block and room are kept together
- * for the next block that grows. A heap has one such run, of at most GROWTH_MAX_PAGES. The room
- * belongs to no span and has no entry in the page map; walks pass it page by page. In the place of
- * this run the bit HELD marks a number, the length and the address of the room:
- *
- *   0 -> HELD        owner: a run was taken, or cut
- *   HELD -> HELD     owner: the block before the room grew
- *   HELD -> 0        owner: the block took the last page of the room, or all of it
- *   0 -> a span      owner: a block that had grown was freed
- *   a span -> 0      owner: the run is going to be cut
- *   any -> AGED      any thread, once in a decay interval
- *   any -> 0         any thread: run or room is given to the pages
- *
- * The block before the room may be freed by any thread, and its pages may become another block. Any
- * block that ends where the room begins may take the room.
- *
  * Threads: only the owner changes a word from 0, so a place that it finds empty stays empty, and a
  * store fills it. All other changes are atomic exchanges, and the thread that made one owns the
- * runs or the room that the word named. So any thread may empty any cache: for trim, when out of
+ * runs that the word named. So any thread may empty any cache: for trim, when out of
  * memory, and at the second aging. The owner reads `next` of the first run before it takes the run,
  * so the run may be another thread's by then, and `next` any value. But then the word is 0, and the
  * owner's exchange fails: only the owner makes it another span. In a process of one thread loads
- * and stores are enough (base/alone.h).
- *
- * Not here: blocks that grow in hardened builds, while a hook is on, or beyond GROWTH_MAX_PAGES;
- * they are moved as large.c describes. */
+ * and stores are enough (base/alone.h). */
 #ifndef CAIRN_HEAP_RUN_CACHE_H
 #define CAIRN_HEAP_RUN_CACHE_H
 
@@ -74,55 +52,6 @@
 #include "base/layout.h"
 #include "heap/slab.h"
 #include "page/page.h"
-
-enum {
-    GROWTH_MIN_BYTES = PAGE_BYTES,       /* a block in a run with room has more bytes */
-    GROWTH_MAKES_BYTES = 2 * PAGE_BYTES, /* a block for which such a run is taken has more bytes */
-    GROWTH_NEW_PAGES = 16,               /* length of a new run with room */
-    GROWTH_MAX_PAGES = 256,              /* longest run with room that is kept */
-    GROWTH_WASTE = 4,                    /* at most this part of a block with room is unused */
-};
-
-enum { config_growth = !config_hardened };
-
-/* Takes a block of `pages` pages from the front of the kept run with room. The content of the block
- * is undefined.
- * Returns: NULL when none is kept, or it is too short.
- * Threads: owner only. */
-struct span *growth_take(uintptr_t *growth, size_t pages);
-
-/* Cuts the run of a block to its first `pages` pages; the remaining pages become room. No other
- * room exists.
- * Threads: owner only. */
-void growth_cut(uintptr_t *growth, struct span *span, size_t pages);
-
-/* Extends the block to `pages` pages by room right behind it.
- * Returns: false when that room is too short.
- * Threads: owner only. */
-bool growth_extend(uintptr_t *growth, struct span *span, size_t pages);
-
-/* Adds all room right behind the block to the block.
- * Returns: whether any room was there.
- * Threads: owner only. */
-bool growth_join(uintptr_t *growth, struct span *span);
-
-/* Whether a run with room is kept, with no block in use before the room.
- * Threads: owner only. */
-bool growth_is_kept(const uintptr_t *growth);
-
-/* Keeps the run of a freed block that had grown. The room behind the block, if any, becomes part of
- * its span in any case.
- * Returns: whether the run is kept.
- * Threads: owner only. */
-bool growth_put(uintptr_t *growth, struct span *span);
-
-/* Gives the kept run or the room to the pages.
- * Returns: whether anything was given.
- * Threads: any. */
-bool growth_empty(uintptr_t *growth);
-/* Marks the kept run or the room as aged; gives it to the pages if it was aged before.
- * Threads: any. */
-void growth_age(uintptr_t *growth);
 
 /* The lengths of short runs: each number of pages up to 16, then eight a doubling. */
 enum {
@@ -162,8 +91,7 @@ enum {
     RUN_CACHE_SLABS = RUN_LENGTHS, /* the places of slabs are behind those of short runs */
     RUN_CACHE_FREES = 8,           /* runs that are kept without a request between them */
     RUN_CACHE_TURNS = 64,          /* kept runs between two checks of what is due by age */
-    RUN_CACHE_GROWTH = RUN_CACHE_SLABS + CLASS_COUNT, /* the last place: the run with room */
-    RUN_CACHE_PLACES,
+    RUN_CACHE_PLACES = RUN_CACHE_SLABS + CLASS_COUNT,
     RUN_CACHE_PAGES = 2048, /* the most pages of all kept runs and slabs of one cache */
     RUN_CACHES_TIMES = 4,   /* all caches together keep this number of times as much as one may */
 };

@@ -185,14 +185,6 @@ bool pages_extend(struct span *span, size_t pages);
  * nothing has changed. */
 bool pages_shrink(struct span *span, size_t pages);
 
-/* Takes a header for pages of an arena that belong to no span and begin at `run`. Once its `base`
- * and `pages` are set, the header and the pages are given back by pages_give.
- * Returns: NULL when out of memory. */
-struct span *pages_take_header(const void *run);
-
-/* Gives back a header of pages_take_header that was not used. */
-void pages_give_header(struct span *span);
-
 /* Makes a huge block: a mapping of its own, for sizes that an arena should not hold. `zero` in the
  * span is true. A resize may move the block.
  * Returns: NULL when out of memory or above the hard limit. */

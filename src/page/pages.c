@@ -304,7 +304,6 @@ static struct span *pages_take_large(size_t pages, size_t alignment_bytes, bool 
     if (outcome == EXHAUSTED || span == NULL)
         return NULL;
     store_relaxed(&span->zero, span->dirty_pages == 0);
-    span->grew = false;
     span->pages = (uint32_t)pages;
     store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
     page_map_set_page(span->base, span);
@@ -390,14 +389,6 @@ bool pages_trim(size_t keep_bytes)
     free_spans_settle_all();
     return purge_trim(keep_bytes);
 }
-
-struct span *pages_take_header(const void *run)
-{
-    const struct arena *arena = arena_of(run);
-    return header_take(arena->shard, 0);
-}
-
-void pages_give_header(struct span *span) { header_return(span); }
 
 bool pages_extend(struct span *span, size_t pages)
 {

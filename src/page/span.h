@@ -67,7 +67,7 @@ struct span {
                                that took it from its place: pages of memory that are kept */
         struct {       /* never in a slab's header: those have a cold area, and blocks' have none */
             bool zero; /* large, huge, owner: each byte read zero when the span was taken */
-            bool grew; /* large, huge, owner: the block has grown, see kept_mappings.h */
+            bool grew; /* huge, owner: the block has grown, see kept_mappings.h */
             bool longer; /* huge, owner: a resize failed and left it longer than its size needs */
         };
     };

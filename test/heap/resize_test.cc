@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -103,6 +104,55 @@ TEST(Resize, GrowthBySmallStepsMovesSeldom)
     EXPECT_TRUE(holds(block, kMiB));
     free_fast(block);
     free_fast(in_the_way);
+}
+
+TEST(Resize, ABlockThatGrowsByBytesKeepsItsContent)
+{
+    char *block = filled(100);
+    size_t had = 100;
+    for (size_t size = 100; size < 3 * kMiB; size += 100 + size / 50) {
+        block = static_cast<char *>(heap_resize(block, size));
+        ASSERT_NE(block, nullptr);
+        ASSERT_TRUE(holds(block, had)) << size;
+        for (; had < size; had++)
+            block[had] = static_cast<char>(had * 7 + 1);
+    }
+    free_fast(block);
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+// Each thread's block keeps its content while another thread empties all caches.
+TEST(Resize, BlocksThatGrowNeverShareAPage)
+{
+    constexpr int kThreads = 4;
+    constexpr int kRounds = 200;
+    std::atomic<int> going{kThreads};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; i++)
+        threads.emplace_back([i, &going] {
+            for (int round = 0; round < kRounds; round++) {
+                auto *block = static_cast<char *>(allocate(64));
+                size_t had = 0;
+                for (size_t size = 64; size <= 512 * kKiB; size *= 2) {
+                    block = static_cast<char *>(heap_resize(block, size));
+                    for (size_t at = had; at < size; at += 2048)
+                        block[at] = static_cast<char>(i + round);
+                    had = size;
+                }
+                for (size_t at = 2048; at < had; at += 2048)
+                    ASSERT_EQ(block[at], static_cast<char>(i + round));
+                free_fast(block);
+            }
+            going--;
+        });
+    while (going != 0) {
+        (void)heaps_empty_run_caches();
+        for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+            run_cache_age(&heap->runs);
+        pages_verify();
+    }
+    for (std::thread &thread : threads)
+        thread.join();
 }
 
 TEST(Resize, AMediumBlockGrowsByAnEighthAtLeast)

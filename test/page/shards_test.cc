@@ -122,10 +122,6 @@ TEST_F(Shards, PartsOfARunBelongToItsShard)
     ASSERT_NE(rest, nullptr);
     EXPECT_EQ(rest->shard, 1u);
     page_map_set_page(rest->base, rest);
-    struct span *header = pages_take_header(rest->base);
-    ASSERT_NE(header, nullptr);
-    EXPECT_EQ(header->shard, 1u);
-    pages_give_header(header);
     EXPECT_TRUE(pages_shrink(rest, 2));
     pages_give(span);
     pages_give(rest);

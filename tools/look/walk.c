@@ -96,8 +96,6 @@ void walk_kept(struct look *look, uint64_t heap, span_seen *seen, void *context)
         uint64_t header = places[i] & ~(uint64_t)LAYOUT_KEPT_AGED;
         struct span_view span;
         spend(look->target, 1);
-        if ((header & LAYOUT_KEPT_NONE) != 0)
-            continue;
         for (uint64_t pages = 0; header != 0 && pages < library->heap.kept_pages;) {
             (void)view_span(look, header, 0, &span);
             if (span.kind == SPAN_IS_KEPT || span.kind == SPAN_IS_SLAB)
