@@ -52,8 +52,6 @@ static struct span *large_take(size_t size_bytes, size_t alignment_bytes)
             return span;
     } else if (huge) {
         struct span *span = pages_map_huge(size_bytes, alignment_bytes);
-        if (unlikely(span == NULL) && heaps_empty_run_caches())
-            span = pages_map_huge(size_bytes, alignment_bytes);
         /* At an address-space limit only the arenas may have addresses left. */
         if (unlikely(span == NULL))
             span = pages_take_free(large_pages(size_bytes), alignment_bytes);
@@ -61,12 +59,7 @@ static struct span *large_take(size_t size_bytes, size_t alignment_bytes)
             span = pages_map_huge(size_bytes, alignment_bytes);
         return span;
     }
-    struct span *span = pages_take(large_pages(size_bytes), alignment_bytes);
-    if (unlikely(span == NULL) && heaps_empty_run_caches())
-        span = pages_take(large_pages(size_bytes), alignment_bytes);
-    if (span && span->zero && thread_heap != &no_heap)
-        run_cache_give_runs(&thread_heap->runs); /* new memory: see run_cache.h */
-    return span;
+    return pages_take(large_pages(size_bytes), alignment_bytes);
 }
 
 struct span *large_allocate(size_t size_bytes, size_t alignment_bytes)

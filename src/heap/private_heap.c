@@ -145,10 +145,7 @@ static struct span *private_heap_take_slab(struct private_heap *private_heap, un
     if (!private_heap_reserve(private_heap, bytes))
         return NULL;
     heaps_decay();
-    bool is_new;
-    struct span *slab = slab_take(class, &is_new);
-    if (unlikely(slab == NULL) && heaps_empty_run_caches())
-        slab = slab_take(class, &is_new);
+    struct span *slab = slab_take(class);
     if (slab == NULL)
         private_heap_unreserve(private_heap, bytes);
     else

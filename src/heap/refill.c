@@ -97,8 +97,6 @@ static struct span *refill_take_empty(struct heap *heap, unsigned class, bool fi
     if (slab)
         return slab;
     slab = slab_make(heap, class);
-    if (unlikely(slab == NULL) && heaps_empty_run_caches())
-        slab = slab_make(heap, class);
     if (config_zero_freed && fills && slab)
         refill_fault_in(heap, slab);
     return slab;

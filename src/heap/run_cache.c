@@ -122,7 +122,6 @@ struct span *run_cache_take(struct run_cache *cache, size_t pages, size_t alignm
 {
     if (pages > RUN_CACHE_SHORT_PAGES)
         return NULL;
-    cache->frees = 0;
     size_t length = run_length(pages);
     size_t most = length + (pages > RUN_EXACT_PAGES && length + 1 < RUN_LENGTHS);
     struct span *span = NULL;
@@ -135,8 +134,7 @@ struct span *run_cache_take(struct run_cache *cache, size_t pages, size_t alignm
 static bool run_cache_keep(struct run_cache *cache, struct span *span)
 {
     size_t pages = span->pages;
-    if (pages > RUN_CACHE_SHORT_PAGES || cache->frees == RUN_CACHE_FREES ||
-        !run_cache_has_room(cache, pages))
+    if (pages > RUN_CACHE_SHORT_PAGES || !run_cache_has_room(cache, pages))
         return false;
     check_internal(run_round(pages) == pages);
     run_cache_push(cache, span);
@@ -180,25 +178,14 @@ not_instrumented static no_inline bool run_cache_is_empty(const struct run_cache
     return run_cache_kept_pages(cache) == 0;
 }
 
-/* Gives the runs and slabs of the first `places` places to the pages. */
-static bool run_cache_give_first(struct run_cache *cache, size_t places)
+bool run_cache_empty(struct run_cache *cache)
 {
     bool any = false;
     if (run_cache_is_empty(cache))
         return any;
-    for (size_t place = 0; place < places; place++)
+    for (size_t place = 0; place < RUN_CACHE_PLACES; place++)
         any = run_cache_give(cache, run_cache_empty_place(cache, place)) || any;
     return any;
-}
-
-bool run_cache_empty(struct run_cache *cache)
-{
-    return run_cache_give_first(cache, RUN_CACHE_PLACES);
-}
-
-void run_cache_give_runs(struct run_cache *cache)
-{
-    (void)run_cache_give_first(cache, RUN_CACHE_SLABS);
 }
 
 void run_cache_age(struct run_cache *cache)

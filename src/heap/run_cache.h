@@ -16,13 +16,6 @@
  * `room_pages`; other threads add what they gave to the pages to `given_pages`, which the owner
  * adds to `room_pages` now and then.
  *
- * A thread that only frees keeps little, because it may sleep afterwards: once RUN_CACHE_FREES
- * short runs were kept without a request between them, no further one is kept.
- *
- * Peak. When a thread takes memory that the process did not hold before, it gives all its kept
- * runs, but not the slabs, to the pages. The next requests of the thread use that memory before the
- * process grows further.
- *
  * State. A kept run of a large block has the tag SPAN_KEPT: a second free of the block dies, and
  * statistics and walks ignore it. A kept slab remains a slab, without owner and without a block in
  * use.
@@ -89,7 +82,6 @@ inline_always size_t run_round(size_t pages)
 
 enum {
     RUN_CACHE_SLABS = RUN_LENGTHS, /* the places of slabs are behind those of short runs */
-    RUN_CACHE_FREES = 8,           /* runs that are kept without a request between them */
     RUN_CACHE_TURNS = 64,          /* kept runs between two checks of what is due by age */
     RUN_CACHE_PLACES = RUN_CACHE_SLABS + CLASS_COUNT,
     RUN_CACHE_PAGES = 2048, /* the most pages of all kept runs and slabs of one cache */
@@ -101,7 +93,6 @@ struct run_cache {
     ptrdiff_t room_pages;               /* owner: pages that may be kept in addition */
     size_t given_pages; /* atomic: pages given away since the owner last added them to the room */
     ptrdiff_t limit_pages; /* owner: the cache's share as it was last; 0 at first */
-    uint8_t frees;         /* owner: runs that were kept since the last request */
     uint8_t turns;         /* owner: kept runs until the next check of what is due by age */
     struct span *last;     /* owner: the span that run_cache_take_first took last */
 };
@@ -149,7 +140,6 @@ inline_always uintptr_t run_cache_word(uintptr_t before, struct span *first)
  * Threads: owner only. */
 inline_always void run_cache_push(struct run_cache *cache, struct span *span)
 {
-    cache->frees++;
     run_cache_add_room(cache, -(ptrdiff_t)span->pages);
     uintptr_t *place = &cache->places[run_length(span->pages)];
     uintptr_t before = load_relaxed(place);
@@ -186,7 +176,6 @@ inline_always struct span *run_cache_take_first(struct run_cache *cache, size_t 
         return NULL;
     store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
     run_cache_add_room(cache, span->pages);
-    cache->frees = 0;
     if (cache->last != span)
         cache->last = span;
     return span;
@@ -229,8 +218,8 @@ inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *sp
     size_t pages = span->pages;
     if (pages - (RUN_EXACT_PAGES + 1) >= RUN_CACHE_SHORT_PAGES - RUN_EXACT_PAGES)
         return false;
-    if (cache->room_pages < (ptrdiff_t)pages || cache->frees == RUN_CACHE_FREES ||
-        --cache->turns == 0 || !run_cache_mark(span, base, pages, SPAN_LARGE))
+    if (cache->room_pages < (ptrdiff_t)pages || --cache->turns == 0 ||
+        !run_cache_mark(span, base, pages, SPAN_LARGE))
         return false;
     store_relaxed(&span->zero, false);
     run_cache_push(cache, span);
@@ -253,14 +242,10 @@ struct span *run_cache_take_slab(struct run_cache *cache, unsigned size_class);
  * Threads: owner only. */
 bool run_cache_put_slab(struct run_cache *cache, struct span *slab);
 
-/* Gives all kept runs to the pages.
+/* Gives all kept runs and slabs to the pages.
  * Returns: whether anything was given.
  * Threads: any. */
 bool run_cache_empty(struct run_cache *cache);
-/* Gives all kept runs but the slabs to the pages, because the thread has taken new memory. The
- * slabs serve the next need of their classes.
- * Threads: any. */
-void run_cache_give_runs(struct run_cache *cache);
 /* Marks all kept runs as aged, and gives those to the pages that were aged before.
  * Threads: any. */
 void run_cache_age(struct run_cache *cache);

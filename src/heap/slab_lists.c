@@ -14,14 +14,13 @@
 
 #include <string.h>
 
-struct span *slab_take(unsigned class, bool *is_new)
+struct span *slab_take(unsigned class)
 {
     const struct size_class *shape = &size_classes[class];
     struct span *slab =
         class_is_zero_size(class) ? pages_take_zero_size_slab(class) : pages_take_slab(class);
     if (slab == NULL)
         return NULL;
-    *is_new = !class_is_zero_size(class) && slab->dirty_pages < shape->pages;
     /* A header that served a slab before has link bytes of that slab; the link bytes of a new
      * header are zero and stay untouched. `mail_state` and the words behind the links stay as they
      * are, because late frees still read them: see remote.c and thread_heap.c. */
@@ -51,12 +50,9 @@ void slab_open(struct heap *heap, struct span *slab)
 
 struct span *slab_make(struct heap *heap, unsigned class)
 {
-    bool is_new = false;
-    struct span *slab = slab_take(class, &is_new);
+    struct span *slab = slab_take(class);
     if (slab)
         slab_open(heap, slab);
-    if (is_new && heap->private_heap == NULL)
-        run_cache_give_runs(&heap->runs);
     return slab;
 }
 

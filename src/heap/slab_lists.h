@@ -22,11 +22,10 @@
  * Locking: heap held, no other lock. */
 struct span *slab_make(struct heap *heap, unsigned size_class);
 
-/* Takes the pages and the header of an empty slab. `*is_new` says whether some of the pages had
- * no memory before. slab_open must follow.
+/* Takes the pages and the header of an empty slab. slab_open must follow.
  * Returns: NULL when out of memory.
  * Threads: any, no lock held. */
-struct span *slab_take(unsigned size_class, bool *is_new);
+struct span *slab_take(unsigned size_class);
 
 /* Gives an empty slab of slab_take to the heap. Makes no system call. */
 void slab_open(struct heap *heap, struct span *slab);

@@ -240,24 +240,20 @@ static enum outcome pages_take_from_any(struct want *want, struct span **header)
 }
 
 /* Takes a run and its header for a span that the caller then owns: from this thread's shard, and
- * from others in the cases that state.h names. If there is none and the system commits no more, the
- * threads' caches give theirs. Then free runs make room: as many as are needed, then all, for
+ * from others in the cases that state.h names. If there is none, the threads' caches give theirs.
+ * If the system still commits no more, free runs make room: as many as are needed, then all, for
  * others may have used the room.
  * Returns: TAKEN, FROZEN while the locks are frozen for a fork, or EXHAUSTED. */
 static enum outcome pages_take_run(struct want *want, struct span **header)
 {
     enum outcome outcome = pages_take_from_any(want, header);
-    bool all = false;
-    for (unsigned tries = 0;
-         unlikely(outcome == EXHAUSTED) && want->no_memory && want->admitted && tries < LIMIT_TRIES;
-         tries++) {
-        if (tries != 0 || !limits_give_kept()) {
-            if (!grow_make_room(pages_to_grow(want->grow_pages), all))
-                break;
-            all = true;
-        }
+    if (unlikely(outcome == EXHAUSTED) && limits_give_kept())
         outcome = pages_take_from_any(want, header);
-    }
+    for (unsigned tries = 1;
+         unlikely(outcome == EXHAUSTED) && want->no_memory && want->admitted &&
+         tries < LIMIT_TRIES && grow_make_room(pages_to_grow(want->grow_pages), tries != 1);
+         tries++)
+        outcome = pages_take_from_any(want, header);
     return outcome;
 }
 

@@ -142,29 +142,13 @@ TEST_F(RunCache, RunsOfALengthAreAListLastInFirstOut)
     EXPECT_EQ(run_cache_kept_pages(&cache_), 0u);
 }
 
-// A thread that only frees may sleep afterwards, and then its kept runs are of no use.
-TEST_F(RunCache, AThreadThatOnlyFreesKeepsLittle)
-{
-    size_t kept = 0;
-    for (size_t pages = 1; pages <= 2 * RUN_CACHE_FREES; pages++) {
-        (void)run_cache_put(&cache_, run(pages));
-        kept += pages <= RUN_CACHE_FREES ? pages : 0;
-        EXPECT_EQ(run_cache_kept_pages(&cache_), kept) << pages;
-    }
-    EXPECT_EQ(take(&cache_, RUN_CACHE_FREES + 1), nullptr);
-    (void)run_cache_put(&cache_, run(RUN_CACHE_FREES + 1));
-    EXPECT_EQ(run_cache_kept_pages(&cache_), kept + RUN_CACHE_FREES + 1) << "after a request";
-    EXPECT_TRUE(run_cache_empty(&cache_));
-}
-
 // Slabs and short runs have one budget; another thread may give them away.
 TEST_F(RunCache, AllThatIsKeptIsBounded)
 {
     (void)heap_layer::own_heap();
     size_t longest = 0;
     for (unsigned i = 0; i < SIZED_CLASSES; i++) {
-        bool is_new = false;
-        struct span *slab = slab_take(i, &is_new);
+        struct span *slab = slab_take(i);
         ASSERT_NE(slab, nullptr);
         store_relaxed(&slab->fresh_slot, uint64_t{slab->capacity} + 1);
         if (!run_cache_put_slab(&cache_, slab))
@@ -174,7 +158,6 @@ TEST_F(RunCache, AllThatIsKeptIsBounded)
     for (size_t pages = RUN_CACHE_SHORT_PAGES; pages > RUN_EXACT_PAGES; pages--)
         for (int i = 0; i < 3; i++) {
             (void)run_cache_put(&cache_, run(run_round(pages)));
-            (void)take(&cache_, 1); // a request, so that the next run may be kept
             longest = std::max(longest, run_cache_kept_pages(&cache_));
             ASSERT_LE(run_cache_kept_pages(&cache_), size_t{RUN_CACHE_PAGES});
         }
@@ -227,10 +210,8 @@ TEST_F(RunCache, AllThreadsTogetherAreBounded)
     run_caches_add(kThreads);
     size_t kept = 0;
     for (run_cache &cache : caches) {
-        for (size_t pages = RUN_CACHE_SHORT_PAGES; pages > RUN_EXACT_PAGES; pages--) {
+        for (size_t pages = RUN_CACHE_SHORT_PAGES; pages > RUN_EXACT_PAGES; pages--)
             (void)run_cache_put(&cache, run(run_round(pages)));
-            (void)take(&cache, 1); // a request, so that the next run may be kept
-        }
         kept += run_cache_kept_pages(&cache);
     }
     EXPECT_LE(kept * PAGE_BYTES, heap_layer::limits().dirty_cap_bytes / 2);
@@ -415,10 +396,8 @@ TEST_F(RunCache, AnotherThreadFindsAllRunsButTheOneInUse)
         struct span *runs[kRuns];
         for (struct span *&span : runs)
             span = run(kPages);
-        for (struct span *span : runs) {
+        for (struct span *span : runs)
             (void)run_cache_put(&cache, span);
-            (void)take(&cache, 1); // a request, so that the next run may be kept
-        }
         std::atomic<bool> begun{false}, emptied{false};
         std::thread owner([&cache, &begun, &emptied] {
             do {
@@ -569,66 +548,6 @@ TEST(RunCacheDeathTest, ASecondFreeOfAKeptRun)
     void *block = heap_layer::own_heap() ? malloc_slow(100 * heap_layer::kKiB) : nullptr;
     free_fast(block);
     EXPECT_DEATH(free_fast(block), "cairn: double free of 0x[0-9a-f]+ \\(its memory is free\\)");
-}
-
-// All free memory was released, and this thread keeps a large run that was written.
-class KeptWhileGrowing : public RunCache
-{
-  protected:
-    static constexpr size_t kKept = 104 * kKiB; // the length of a run
-    static constexpr unsigned kClass = SMALL_CLASSES + 5;
-
-    void SetUp() override
-    {
-        if (config_guarded_blocks)
-            GTEST_SKIP() << "large blocks are not kept";
-        RunCache::SetUp();
-        heap_trim(thread_heap);
-        (void)pages_trim(0);
-        keep();
-    }
-
-    static void keep() { free_fast(memset(heap_layer::allocate(kKept), 1, kKept)); }
-
-    static bool is_kept()
-    {
-        struct span *span = take(&thread_heap->runs, large_pages(kKept));
-        if (span)
-            pages_give(span);
-        return span != nullptr;
-    }
-};
-
-TEST_F(KeptWhileGrowing, ALargeBlockOfNewMemorySendsItBack)
-{
-    struct span *more = large_allocate(2 * kKept, PAGE_BYTES);
-    ASSERT_NE(more, nullptr);
-    EXPECT_FALSE(is_kept());
-    const size_t dirty = heap_layer::stats().pages.dirty_bytes;
-    EXPECT_GE(dirty, kKept) << "the next block can use the run";
-    EXPECT_LE(dirty, kKept + 2 * (os_page_size() - PAGE_BYTES))
-        << "except for parts of system pages";
-    EXPECT_TRUE(large_free(more, more->base));
-}
-
-TEST_F(KeptWhileGrowing, ASlabOfNewMemorySendsItBack)
-{
-    struct span *slab = slab_make(thread_heap, kClass);
-    ASSERT_NE(slab, nullptr);
-    EXPECT_FALSE(is_kept());
-    slab_retire(slab);
-}
-
-TEST_F(KeptWhileGrowing, MemoryThatWasUsedBeforeLeavesItThere)
-{
-    pages_give(run(16 * kKept >> PAGE_SHIFT));
-    struct span *slab = slab_make(thread_heap, kClass);
-    ASSERT_NE(slab, nullptr);
-    struct span *large = large_allocate(2 * kKept, PAGE_BYTES);
-    ASSERT_NE(large, nullptr);
-    EXPECT_TRUE(is_kept());
-    slab_retire(slab);
-    EXPECT_TRUE(large_free(large, large->base));
 }
 
 } // namespace run_cache_test

@@ -35,11 +35,11 @@ page_stats stats()
     return now;
 }
 
-// Frees at least 4 MiB of written memory.
+// Frees at least 4 MiB of written memory, in blocks that no run cache keeps.
 void free_much()
 {
-    constexpr size_t kBlocks = 60;
-    constexpr size_t kBytes = 128 << 10;
+    constexpr size_t kBlocks = 15;
+    constexpr size_t kBytes = 512 << 10;
     void *blocks[kBlocks];
     for (void *&block : blocks)
         memset(block = cairn_malloc(kBytes), 1, kBytes);
