@@ -30,12 +30,6 @@
 enum { STRETCH_PAGES = 32, FENCES_TO_DOUBLE = 2048, DOUBLINGS_MAX = 5 };
 static size_t fence_count; /* atomic: fences within all arenas */
 
-enum {
-    LONG_PART = 8, /* long runs in huge pages are at most an eighth of the heap */
-};
-
-static size_t long_pages; /* atomic: pages of all long runs that were ever in huge pages */
-
 /* The lengths of a growth, in pages. */
 enum {
     MIN_BATCH = (256 << 10) >> PAGE_SHIFT,
@@ -185,22 +179,11 @@ static bool grow_owes_small_pages(size_t pages)
     return true;
 }
 
-/* Whether a long run may be in huge pages. Cairn does not know whether the program will fill it. So
- * all long runs that were ever in huge pages, together, are limited to a small part of the heap. */
-static bool grow_long_run_fits(size_t pages, size_t committed)
+/* Whether a large heap may grow in huge pages, if the program has touched the last growths: not for
+ * a long run, which the program may not fill, nor near a limit, nor after huge pages were cut. */
+static bool grow_may_be_huge(size_t pages)
 {
-    return load_relaxed(&long_pages) + pages <= committed / LONG_PART;
-}
-
-/* Whether a large heap may grow in huge pages, if the program has touched the last growths: there
- * is no limit near, and no huge pages were cut. */
-static bool grow_may_be_huge(size_t pages, size_t committed)
-{
-    bool huge = (pages <= MAX_BATCH || grow_long_run_fits(pages, committed)) &&
-                limits_admit_huge_pages(pages) && !grow_owes_small_pages(pages);
-    if (huge && pages > MAX_BATCH)
-        fetch_add_relaxed(&long_pages, pages);
-    return huge;
+    return pages <= MAX_BATCH && limits_admit_huge_pages(pages) && !grow_owes_small_pages(pages);
 }
 
 /* Chooses the pages of the next growth, of at least one huge page, for a run of `needed` pages.
@@ -212,10 +195,9 @@ static enum arena_step grow_step_of(size_t pages, size_t needed)
 {
     if (load_relaxed(&pages_state.limits.huge_pages) != HUGE_PAGES_AUTO)
         return ARENA_TO_HUGE_END;
-    size_t committed = load_relaxed(&pages_state.committed_pages);
-    bool large = committed >= HUGE_PAGES_FROM_BYTES >> PAGE_SHIFT;
+    bool large = load_relaxed(&pages_state.committed_pages) >= HUGE_PAGES_FROM_BYTES >> PAGE_SHIFT;
     bool touched = grow_is_touched();
-    if (large && touched && grow_may_be_huge(pages, committed))
+    if (large && touched && grow_may_be_huge(pages))
         return ARENA_IN_HUGE_PAGES;
     bool small = (large || !touched) && needed < HUGE_PAGES;
     return small ? ARENA_IN_SMALL_PAGES : ARENA_TO_HUGE_END;
