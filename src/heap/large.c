@@ -4,10 +4,10 @@
  * Runs of an arena are cheap to take and to give, without a system call while the cap is not
  * exceeded. Up to RUN_CACHE_SHORT_PAGES they have the lengths of the run cache, so that a freed run
  * serves other blocks; longer ones pack to a page. Mappings grow by moving page tables. So a block
- * below HUGE_MIN_BYTES is a run, except that a block above GROWING_MAX_BYTES that has to move while
- * it grows becomes a mapping with some spare addresses, because it will probably grow again. A
- * freed mapping is kept for the next block that grows (page/kept_mappings.h). If the system refuses
- * a mapping, the arenas may still have a run.
+ * below HUGE_MIN_BYTES is a run, except that a large block that has to move while it grows beyond
+ * GROWING_MAX_BYTES becomes a mapping with some spare addresses, because it will probably grow
+ * again. A freed mapping is kept for the next block that grows (page/kept_mappings.h). If the
+ * system refuses a mapping, the arenas may still have a run.
  *
  * In full hardened builds every block is a guarded mapping. If the system refuses it, a block below
  * HUGE_MIN_BYTES becomes a run without guards. */

@@ -9,11 +9,6 @@
 #include "heap/slab_lists.h"
 #include "os/memory.h"
 
-/* A class's mailbox is drained when the class has no other slab, and at one of DRAIN_TURNS refills:
- * the longer it waits, the more frees one visit of a slab collects. All mailboxes are drained
- * before pages are taken, within the limits of heap_drain_some. */
-enum { DRAIN_TURNS = 16 };
-
 /* The work of the guards and the profiler when another slab with `free_slots` free slots has become
  * current. `freed` slots of the previous slab were freed since it was counted last. */
 static no_inline void refill_refilled(struct heap *heap, unsigned class, unsigned freed,
@@ -115,30 +110,11 @@ static struct span *refill_first_listed(struct bin *bin)
     return bin->first;
 }
 
-/* The usual refill, in fewer instructions: the next slab of the list becomes current, the current
- * one was full, and nothing else is due. Returns NULL in all other cases; then nothing has changed.
- */
-static struct span *refill_take_listed(struct heap *heap, unsigned class, bool *refused)
-{
-    struct bin *bin = &heap->bins[class];
-    struct span *slab = refill_first_listed(bin);
-    struct span *full = heap->current[class];
-    if (slab == NULL || full == &empty_slab.header || (heap->turns + 1) % DRAIN_TURNS == 0 ||
-        class_is_packed(class) || !slab_try_current(slab, refused))
-        return NULL;
-    heap->turns++;
-    bin_remove_first(bin);
-    slab_wait(full);
-    slab_put_aside(full); /* slabs_aside stays: one slab comes, another one leaves */
-    heap_make_current(heap, class, slab);
-    return slab;
-}
-
 /* Finds the first slab of the list that no thread is purging and whose pages the hard limit admits,
  * and makes its use word CURRENT. Private heaps take the first slab. */
-static struct span *refill_find_listed(const struct heap *heap, unsigned class, bool *refused)
+static struct span *refill_find_listed(struct heap *heap, unsigned class, bool *refused)
 {
-    struct span *slab = heap->bins[class].first;
+    struct span *slab = refill_first_listed(&heap->bins[class]);
     while (slab && heap->private_heap == NULL && !slab_try_current(slab, refused))
         slab = slab->next;
     return slab;
@@ -153,25 +129,20 @@ static seldom_called void refill_look_after_fork(struct heap *heap, size_t spans
     heap_look_after_fork(heap, spans);
 }
 
+/* A class's mailbox is drained when the class has no other slab: the longer it waits, the more
+ * frees one visit of a slab collects. */
 struct span *heap_refill(struct heap *heap, unsigned class)
 {
     bool refused = false;
-    if (likely(!heap_is_hooked() && heap->private_heap == NULL)) {
-        struct span *slab = refill_take_listed(heap, class, &refused);
-        if (likely(slab != NULL))
-            return slab;
-    }
-    struct bin *bin = &heap->bins[class];
     unsigned freed = 0; /* slots of a small slab that were freed since it was counted */
     if (heap_is_hooked() && class_is_small(class) && heap->current[class] != &empty_slab.header)
         freed =
             heap_profile_granted(heap, class) - slab_hot(heap->current[class])->frees_to_attention;
     bool fills = heap->current[class] != &empty_slab.header;
     heap_leave_current(heap, class);
-    if (unlikely(heap->look_after_fork) && bin->first == NULL)
+    if (unlikely(heap->look_after_fork) && heap->bins[class].first == NULL)
         refill_look_after_fork(heap, LOOK_SPANS);
-    bool due = bin->first == NULL || ++heap->turns % DRAIN_TURNS == 0;
-    struct span *slab = due ? NULL : refill_find_listed(heap, class, &refused);
+    struct span *slab = refill_find_listed(heap, class, &refused);
     if (slab == NULL) {
         (void)mailbox_drain_pair(heap, remote_mailbox(class), DRAIN_SLABS);
         slab = refill_find_listed(heap, class, &refused);

@@ -141,8 +141,7 @@ static void *resize_large(struct span *span, void *pointer, size_t size_bytes)
 {
     resize_lock(span, pointer, "realloc");
     void *block = resize_locked(span, size_bytes, true);
-    bool moves = block == NULL && size_bytes > MEDIUM_REQUEST_MAX && size_bytes <= PTRDIFF_MAX &&
-                 span_private_heap(span) == NULL;
+    bool moves = block == NULL && size_bytes <= PTRDIFF_MAX && span_private_heap(span) == NULL;
     struct span *fresh = moves ? resize_copy_large(span, size_bytes) : NULL;
     large_unlock(span);
     if (fresh == NULL)

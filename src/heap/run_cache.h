@@ -12,7 +12,8 @@
  * Budget. The pages of all kept runs and slabs are counted in one sum. It is at most the cache's
  * share: pages_most_kept, which is 0 under memory pressure, at most RUN_CACHE_PAGES, and at most
  * RUN_CACHES_TIMES pages_most_kept for the caches of all threads together. Other runs and slabs are
- * given to the pages. A cache heeds a smaller share when its heap settles. The owner counts in
+ * given to the pages. A cache heeds a smaller share when its heap settles, and after
+ * RUN_CACHE_TURNS kept runs. The owner counts in
  * `room_pages`; other threads add what they gave to the pages to `given_pages`, which the owner
  * adds to `room_pages` now and then.
  *
@@ -208,8 +209,8 @@ inline_always bool run_cache_mark(struct span *span, const void *base, size_t pa
     return false;
 }
 
-/* Keeps the run of a large block of more than RUN_EXACT_PAGES pages that is freed and has not
- * grown, if it is short and the budget has room.
+/* Keeps the run of a large block of more than RUN_EXACT_PAGES pages that is freed, if it is short
+ * and the budget has room.
  * Returns: false when run_cache_put has to be called, or another thread freed the block.
  * Threads: owner only. */
 inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *span,

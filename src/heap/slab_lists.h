@@ -16,8 +16,7 @@
 #include "heap/slab.h"
 #include "heap/thread_heap.h"
 
-/* Makes an empty slab of the class for `heap`. If some of its pages had no memory before, the runs
- * in the heap's cache are given to the page layer, so that the next takes use them up first.
+/* Makes an empty slab of the class for `heap`.
  * Returns: NULL when out of memory.
  * Locking: heap held, no other lock. */
 struct span *slab_make(struct heap *heap, unsigned size_class);

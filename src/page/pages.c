@@ -247,11 +247,11 @@ static enum outcome pages_take_from_any(struct want *want, struct span **header)
 static enum outcome pages_take_run(struct want *want, struct span **header)
 {
     enum outcome outcome = pages_take_from_any(want, header);
-    if (unlikely(outcome == EXHAUSTED) && limits_give_kept())
+    if (unlikely(outcome == EXHAUSTED) && want->admitted && limits_give_kept())
         outcome = pages_take_from_any(want, header);
-    for (unsigned tries = 1;
+    for (unsigned tries = 0;
          unlikely(outcome == EXHAUSTED) && want->no_memory && want->admitted &&
-         tries < LIMIT_TRIES && grow_make_room(pages_to_grow(want->grow_pages), tries != 1);
+         tries < LIMIT_TRIES && grow_make_room(pages_to_grow(want->grow_pages), tries != 0);
          tries++)
         outcome = pages_take_from_any(want, header);
     return outcome;
@@ -299,7 +299,9 @@ static struct span *pages_take_large(size_t pages, size_t alignment_bytes, bool 
         span = fork_run_take(pages, alignment_bytes, 0, pages << PAGE_SHIFT);
     if (outcome == EXHAUSTED || span == NULL)
         return NULL;
-    store_relaxed(&span->zero, span->dirty_pages == 0);
+    bool zero = span->dirty_pages == 0;
+    store_relaxed(&span->dirty_pages, (size_t)0); /* shares its place with the flags of blocks */
+    store_relaxed(&span->zero, zero);
     span->pages = (uint32_t)pages;
     store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
     page_map_set_page(span->base, span);

@@ -219,7 +219,6 @@ TEST_F(RunCache, AllThreadsTogetherAreBounded)
     run_caches_add(-kThreads);
     const size_t before = run_cache_kept_pages(&caches[0]);
     run_cache_count_room(&caches[0]);
-    (void)take(&caches[0], 1);
     (void)run_cache_put(&caches[0], run(RUN_CACHE_SHORT_PAGES));
     EXPECT_EQ(run_cache_kept_pages(&caches[0]), before + RUN_CACHE_SHORT_PAGES)
         << "the shares of the others are free";
@@ -531,6 +530,24 @@ TEST_F(RunCache, AHardLimitTakesKeptRunsForOtherAllocators)
     pages_limit_hard(0);
     ASSERT_NE(run, nullptr);
     run_give(run);
+}
+
+// No malloc empties the caches here: the page layer does so when it finds nothing.
+TEST_F(RunCache, ATakeThatWouldFailUsesKeptRuns)
+{
+    if (config_guarded_blocks)
+        GTEST_SKIP() << "no runs are kept";
+    void *block = malloc_slow(200 * kKiB);
+    struct span *kept = page_map_find(block);
+    free_fast(block);
+    ASSERT_EQ(kept->tag, SPAN_KEPT);
+    std::vector<struct span *> taken;
+    do {
+        taken.push_back(pages_take_free(large_pages(200 * kKiB), PAGE_BYTES));
+        ASSERT_NE(taken.back(), nullptr);
+    } while (kept->tag == SPAN_KEPT);
+    for (struct span *span : taken)
+        pages_give(span);
 }
 
 TEST(RunCacheDeathTest, ASecondFreeOfABlockInAKeptSlab)

@@ -73,4 +73,24 @@ TEST(Split, TheRestHasGrownOnlyIfTheWholeHad)
     pages_give_huge(rest);
 }
 
+// The number of dirty pages of a run is in the place of these flags until the run is taken.
+TEST(Split, TheRestOfALongDirtyRunHasNoFlags)
+{
+    constexpr size_t kPages = 2 << 9;
+    os_init();
+    struct span *run = pages_take(kPages, PAGE_BYTES);
+    ASSERT_NE(run, nullptr);
+    memset(run->base, 1, kPages * PAGE_BYTES);
+    pages_give(run);
+    struct span *first = pages_take(kPages, PAGE_BYTES);
+    ASSERT_NE(first, nullptr);
+    ASSERT_FALSE(first->zero);
+    struct span *rest = pages_split(first, 100, false);
+    ASSERT_NE(rest, nullptr);
+    EXPECT_EQ(rest->fresh_slot, 0u); // all flags
+    page_map_set(rest->base, 1, rest);
+    pages_give(first);
+    pages_give(rest);
+}
+
 } // namespace split_test
