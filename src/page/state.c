@@ -43,12 +43,12 @@ static bool shard_differs(size_t count, size_t told, size_t by)
     return larger_of(count, told) - smaller_of(count, told) > by;
 }
 
-/* Whether others may take runs from the shard: it has more free memory than it uses.
+/* Whether others may take runs from the shard.
  * Locking: shard's lock held. */
 static bool shard_lends(const struct page_shard *shard)
 {
-    return shard->dirty_pages >= TOLD_PAGES &&
-           shard->dirty_pages + shard->free_pages > shard->committed_pages;
+    size_t used_pages = shard->committed_pages - shard->free_pages;
+    return shard->dirty_pages > used_pages + KEPT_FROM_OTHERS_PAGES;
 }
 
 /* Tells others whether the shard lends. Only the holder of its lock changes its bit. */

@@ -10,7 +10,8 @@
  * never merged, because each arena belongs to one shard.
  *
  * A thread takes from another shard in two cases: its own would have to grow, and the other one has
- * more free memory than it uses; or the system refuses memory.
+ * more free memory than it uses, by KEPT_FROM_OTHERS_PAGES; or the system refuses memory. Threads
+ * whose needs only vary by less do not pass the content of pages to one another.
  *
  * The counts of free pages in pages_state, which all threads read, are approximate: a shard adds
  * its changes when these exceed TOLD_PAGES. With one shard, and with a limit, it adds them after
@@ -36,6 +37,7 @@
 enum {
     SHARDS_MAX = 64,
     TOLD_PAGES = (1 << 20) >> PAGE_SHIFT,
+    KEPT_FROM_OTHERS_PAGES = (4 << 20) >> PAGE_SHIFT,
 };
 
 /* The bins of free_spans.c. */

@@ -23,6 +23,7 @@ using page_layer::stats;
 
 constexpr uint64_t kDecayMs = 1000000; // nothing decays by age here
 constexpr unsigned kShards = 4;
+constexpr size_t kLent = KEPT_FROM_OTHERS_PAGES + 512; // free pages of which a shard lends
 
 class Shards : public testing::Test
 {
@@ -131,11 +132,11 @@ TEST_F(Shards, PartsOfARunBelongToItsShard)
 TEST_F(Shards, OneLendsToAThreadWhoseShardWouldGrow)
 {
     pages_give(take(2, 100));
-    struct span *freed = take(0, 512);
+    struct span *freed = take(0, kLent);
     ASSERT_NE(freed, nullptr);
     char *base = freed->base;
     pages_give(freed);
-    ASSERT_GE(page_shards[0].dirty_pages, 512u);
+    ASSERT_GE(page_shards[0].dirty_pages, kLent);
     struct span *lent = take(1, 100);
     ASSERT_NE(lent, nullptr);
     EXPECT_EQ(home(lent), &page_shards[0]);
@@ -149,7 +150,7 @@ TEST_F(Shards, OneLendsToAThreadWhoseShardWouldGrow)
 
 TEST_F(Shards, ALenderMakesTheHeadersThatItLacks)
 {
-    pages_give(take(0, 512));
+    pages_give(take(0, kLent));
     struct page_shard *lender = &page_shards[0];
     ASSERT_TRUE(lock_acquire(&lender->lock));
     for (unsigned kind : {0u, unsigned{page_layer::kShapes[1].side_units}})
@@ -168,7 +169,7 @@ TEST_F(Shards, ALenderMakesTheHeadersThatItLacks)
 TEST_F(Shards, TheFirstLendsWhatItFreedWhenItWasTheOnlyOne)
 {
     store_relaxed(&pages_state.shard_count, 1u);
-    pages_give(take(0, 512));
+    pages_give(take(0, kLent));
     store_relaxed(&pages_state.shard_count, kShards);
     struct span *lent = take(1, 100);
     EXPECT_EQ(home(lent), &page_shards[0]);
@@ -177,8 +178,8 @@ TEST_F(Shards, TheFirstLendsWhatItFreedWhenItWasTheOnlyOne)
 
 TEST_F(Shards, OneThatUsesMoreThanItHasFreeDoesNotLend)
 {
-    struct span *used = take(0, 2000);
-    struct span *freed = take(0, 512);
+    struct span *used = take(0, kLent);
+    struct span *freed = take(0, kLent);
     struct span *gap = take(0, 1); // keeps the next growth away from the free run
     pages_give(freed);
     struct span *own = take(3, 100);
@@ -186,6 +187,16 @@ TEST_F(Shards, OneThatUsesMoreThanItHasFreeDoesNotLend)
     EXPECT_EQ(home(own), &page_shards[3]);
     for (struct span *span : {used, gap, own})
         pages_give(span);
+}
+
+// Otherwise threads that replace large blocks pass their pages around.
+TEST_F(Shards, AShardWithLittleFreeMemoryKeepsIt)
+{
+    pages_give(take(0, KEPT_FROM_OTHERS_PAGES));
+    struct span *own = take(1, 100);
+    ASSERT_NE(own, nullptr);
+    EXPECT_EQ(home(own), &page_shards[1]);
+    pages_give(own);
 }
 
 TEST_F(Shards, TheOthersServeWhenTheSystemRefuses)
