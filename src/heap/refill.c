@@ -9,6 +9,11 @@
 #include "heap/slab_lists.h"
 #include "os/memory.h"
 
+/* A class's mailbox is drained when the class has no other slab, and at one of DRAIN_TURNS refills:
+ * the longer it waits, the more frees one visit of a slab collects. All mailboxes are drained
+ * before pages are taken, within the limits of heap_drain_some. */
+enum { DRAIN_TURNS = 16 };
+
 /* The work of the guards and the profiler when another slab with `free_slots` free slots has become
  * current. `freed` slots of the previous slab were freed since it was counted last. */
 static no_inline void refill_refilled(struct heap *heap, unsigned class, unsigned freed,
@@ -129,8 +134,6 @@ static seldom_called void refill_look_after_fork(struct heap *heap, size_t spans
     heap_look_after_fork(heap, spans);
 }
 
-/* A class's mailbox is drained when the class has no other slab: the longer it waits, the more
- * frees one visit of a slab collects. */
 struct span *heap_refill(struct heap *heap, unsigned class)
 {
     bool refused = false;
@@ -142,7 +145,8 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     heap_leave_current(heap, class);
     if (unlikely(heap->look_after_fork) && heap->bins[class].first == NULL)
         refill_look_after_fork(heap, LOOK_SPANS);
-    struct span *slab = refill_find_listed(heap, class, &refused);
+    bool due = ++heap->turns % DRAIN_TURNS == 0;
+    struct span *slab = due ? NULL : refill_find_listed(heap, class, &refused);
     if (slab == NULL) {
         (void)mailbox_drain_pair(heap, remote_mailbox(class), DRAIN_SLABS);
         slab = refill_find_listed(heap, class, &refused);

@@ -12,10 +12,9 @@
  * Budget. The pages of all kept runs and slabs are counted in one sum. It is at most the cache's
  * share: pages_most_kept, which is 0 under memory pressure, at most RUN_CACHE_PAGES, and at most
  * RUN_CACHES_TIMES pages_most_kept for the caches of all threads together. Other runs and slabs are
- * given to the pages. A cache heeds a smaller share when its heap settles, and after
- * RUN_CACHE_TURNS kept runs. The owner counts in
- * `room_pages`; other threads add what they gave to the pages to `given_pages`, which the owner
- * adds to `room_pages` now and then.
+ * given to the pages. A cache heeds a smaller share when its heap settles, and pressure after
+ * RUN_CACHE_TURNS kept runs, too. The owner counts in `room_pages`; other threads add what they
+ * gave to the pages to `given_pages`, which the owner adds to `room_pages` now and then.
  *
  * State. A kept run of a large block has the tag SPAN_KEPT: a second free of the block dies, and
  * statistics and walks ignore it. A kept slab remains a slab, without owner and without a block in

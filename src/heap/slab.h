@@ -34,7 +34,7 @@
  *
  *   new -> CURRENT      heap_refill
  *   new -> LISTED       heap_add_slab, of a private heap
- *   CURRENT -> FULL     heap_leave_current, heap_refill, or heap_put_aside without a free slot
+ *   CURRENT -> FULL     heap_leave_current, or heap_put_aside without a free slot
  *   CURRENT -> LISTED   heap_put_aside
  *   FULL -> LISTED      heap_count_expired, or mailbox_collect: slab_relist_after slots are free
  *   LISTED -> CURRENT   heap_refill

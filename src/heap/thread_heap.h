@@ -113,6 +113,7 @@ struct heap {
     struct run_cache runs;                    /* see run_cache.h */
     bool packs;              /* holder: requests of up to 8 bytes are packed, see packed.h */
     bool left_ready;         /* holder: heap of an ended thread that kept slabs: see lifecycle.c */
+    uint8_t turns;           /* holder: number of refills, wraps around */
     uint8_t attended;        /* holder: number of expired counts in frees, wraps around */
     uint32_t smallest_slabs; /* holder: number of slabs of the first class */
     struct span *emptied;  /* holder: the current slab of a medium class that became empty last, or

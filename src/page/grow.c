@@ -189,8 +189,8 @@ static bool grow_may_be_huge(size_t pages)
 /* Chooses the pages of the next growth, of at least one huge page, for a run of `needed` pages.
  * With HUGE_PAGES_AUTO, a large heap asks for huge pages where it may. A large heap that may not,
  * and a heap of any size whose program has not touched the last growths, refuses them: the system
- * may be set to use huge pages without a request. All else is left to the system. So is a run of a
- * huge page or more: it is not known whether the program will fill it. */
+ * may be set to use huge pages without a request. All else is left to the system. So is a run
+ * above MAX_BATCH: it is not known whether the program will fill it. */
 static enum arena_step grow_step_of(size_t pages, size_t needed)
 {
     if (load_relaxed(&pages_state.limits.huge_pages) != HUGE_PAGES_AUTO)

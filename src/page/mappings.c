@@ -359,7 +359,7 @@ static char *zero_size_reserve(size_t size_bytes)
     return start;
 }
 
-static struct span *zero_size_take(unsigned class)
+struct span *pages_take_zero_size_slab(unsigned class)
 {
     const struct slab_shape *shape = &pages_state.shapes[class];
     struct span *span = header_take(shard_own(), shape->side_units);
@@ -378,12 +378,6 @@ static struct span *zero_size_take(unsigned class)
     store_relaxed(&span->tag, (uint8_t)(SPAN_SLAB + class));
     page_map_set(span->base, shape->pages, span);
     return span;
-}
-
-struct span *pages_take_zero_size_slab(unsigned class)
-{
-    struct span *span = zero_size_take(class);
-    return span || !limits_give_kept() ? span : zero_size_take(class);
 }
 
 void pages_give_zero_size_slab(struct span *span)

@@ -95,7 +95,7 @@ void pages_on_fork(void (*in_child)(void));
 bool pages_forked_alone(void);
 
 /* Sets the function that gives back runs which its owner keeps without use. The function is called
- * before a take fails. It returns true if it gave some back.
+ * before a take from the arenas fails. It returns true if it gave some back.
  * Threads: one, before pages_start. */
 void pages_on_refusal(bool (*give_kept)(void));
 
@@ -122,8 +122,8 @@ void pages_read_limits(struct page_limits *limits);
 void pages_heed_limits(void);
 
 /* Sets whether the system is short of memory. While it is, no free memory is kept: the call itself
- * purges all of it, and memory that is freed later is purged at once. Run caches heed it when they
- * settle (heap/run_cache.h). */
+ * purges all of it, and memory that is freed later is purged at once. Run caches heed it a little
+ * later (heap/run_cache.h). */
 void pages_press(bool pressed);
 
 /* Takes the run of a slab and enters each of its pages into the page map. `base` and `tag` are set.

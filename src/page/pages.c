@@ -240,9 +240,10 @@ static enum outcome pages_take_from_any(struct want *want, struct span **header)
 }
 
 /* Takes a run and its header for a span that the caller then owns: from this thread's shard, and
- * from others in the cases that state.h names. If there is none, the threads' caches give theirs.
- * If the system still commits no more, free runs make room: as many as are needed, then all, for
- * others may have used the room.
+ * from others in the cases that state.h names. If there is none, the threads' caches give theirs,
+ * as limits_purge_for_hard has made them do where the hard limit refuses. If the system still
+ * commits no more, free runs make room: as many as are needed, then all, for others may have used
+ * the room.
  * Returns: TAKEN, FROZEN while the locks are frozen for a fork, or EXHAUSTED. */
 static enum outcome pages_take_run(struct want *want, struct span **header)
 {

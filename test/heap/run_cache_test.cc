@@ -532,6 +532,22 @@ TEST_F(RunCache, AHardLimitTakesKeptRunsForOtherAllocators)
     run_give(run);
 }
 
+TEST_F(RunCache, ATakeAboveTheHardLimitEmptiesNoCache)
+{
+    if (config_guarded_blocks)
+        GTEST_SKIP() << "no runs are kept";
+    void *block = malloc_slow(200 * kKiB);
+    struct span *kept = page_map_find(block);
+    free_fast(block);
+    ASSERT_EQ(kept->tag, SPAN_KEPT);
+    struct page_stats stats;
+    pages_read_stats(&stats);
+    pages_limit_hard(stats.counted_bytes);
+    EXPECT_EQ(run_take(stats.counted_bytes + 1024 * kKiB, PAGE_BYTES), nullptr);
+    pages_limit_hard(0);
+    EXPECT_EQ(kept->tag, SPAN_KEPT);
+}
+
 // No malloc empties the caches here: the page layer does so when it finds nothing.
 TEST_F(RunCache, ATakeThatWouldFailUsesKeptRuns)
 {
