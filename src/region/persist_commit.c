@@ -122,6 +122,8 @@ api int cairn_persist_abort(struct cairn_persist *heap)
         error = persist_restore_all(heap);
     if (error == 0)
         error = dirty_forget(heap);
+    if (error == 0 && heap->written == 0) /* no commit has the state of an empty heap */
+        error = persist_set_up(heap);
     fork_lock_release(&heap->lock);
     return -error;
 }

@@ -433,7 +433,8 @@ static const size_t default_size = (size_t)1 << 20;
 static const size_t default_log = (size_t)64 << 20;
 static const size_t largest_capacity = (size_t)1 << 39; /* half of TLSF's largest block */
 
-/* Reserves the requested address space. Without a request it takes less if there is less. */
+/* Reserves the requested address space. Without a request it takes less if there is less, also at
+ * an address that is demanded. */
 static int persist_reserve(struct cairn_persist *heap, const struct cairn_persist_options *options)
 {
     size_t data = heap->header.data_bytes;
@@ -448,7 +449,7 @@ static int persist_reserve(struct cairn_persist *heap, const struct cairn_persis
     for (;;) {
         heap->capacity_bytes = wanted;
         int error = space_reserve(heap, address, demanded);
-        if (error != -ENOMEM || options->capacity_bytes != 0 || wanted <= data)
+        if (error == 0 || options->capacity_bytes != 0 || wanted <= data)
             return error;
         wanted = align_up(larger_of(wanted / 2, data), UNIT_BYTES);
     }

@@ -64,6 +64,27 @@ TEST_P(Abort, FromTheLogAndFromTheFile)
     EXPECT_EQ(check(heap_), "");
 }
 
+TEST_P(Abort, BeforeTheFirstCommitTheHeapIsEmptyAgain)
+{
+    Directory directory;
+    cairn_persist *heap = open_heap(directory.file(), Options().by(GetParam()));
+    ASSERT_NE(heap, nullptr);
+    for (const size_t size : {size_t{100}, size_t{4} << 20}) { // the heap grows for the second one
+        memset(allocate(heap, size), 1, size);
+        EXPECT_EQ(cairn_persist_abort(heap), 0);
+        EXPECT_EQ(check(heap), "");
+        EXPECT_EQ(stats_of(heap).used_blocks, 0u);
+    }
+    memset(allocate(heap, 100), 2, 100);
+    EXPECT_EQ(cairn_persist_commit(heap), 0);
+    cairn_persist_close(heap);
+    heap = open_heap(directory.file(), Options().by(GetParam()));
+    ASSERT_NE(heap, nullptr);
+    EXPECT_EQ(check(heap), "");
+    EXPECT_EQ(stats_of(heap).used_blocks, 1u);
+    cairn_persist_close(heap);
+}
+
 TEST_P(Abort, BlocksAndRootsAreAsTheyWere)
 {
     const cairn_persist_stats before = stats_of(heap_);

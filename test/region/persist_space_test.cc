@@ -70,6 +70,25 @@ TEST_F(Space, AnAddressThatIsTaken)
     os_unmap(before + 16 * page, page);
 }
 
+// The default capacity is far more than the heap needs, so fewer addresses do, too: those behind
+// may be taken, or above a limit of the process.
+TEST_F(Space, TheDefaultCapacityIsLessWhereFewerAddressesAreFree)
+{
+    ASSERT_EQ(cairn_persist_commit(heap_), 0);
+    char *before = static_cast<char *>(stats_of(heap_).address);
+    cairn_persist_close(heap_);
+    const size_t page = os_page_size();
+    char *taken = before + (size_t{1} << 30);
+    const bool is_ours = os_reserve_at(taken, page);
+    const Options options = Options().with(CAIRN_PERSIST_FIXED);
+    heap_ = cairn_persist_open(directory_.file().c_str(), &options);
+    ASSERT_NE(heap_, nullptr);
+    EXPECT_EQ(stats_of(heap_).address, before);
+    EXPECT_LE(stats_of(heap_).capacity_bytes, size_t{1} << 30);
+    if (is_ours)
+        os_unmap(taken, page);
+}
+
 TEST_F(Space, AnAddressThatIsChosen)
 {
     if (config_tsan)
