@@ -65,7 +65,10 @@ static int memory_pressure_follow(bool *which, bool follows)
         return -EBUSY;
     *which = follows;
     if (follows) {
-        (void)os_read_group(state.root, &group);
+        if (!os_read_group(state.root, &group)) { /* as in memory_pressure_look */
+            group.max_bytes = load_relaxed(&state.max_bytes);
+            group.high_bytes = load_relaxed(&state.high_bytes);
+        }
         memory_pressure_set_limits(&group);
     }
     os_unclaim(&state.busy);
@@ -140,9 +143,11 @@ void memory_pressure_look(uint64_t now_ms)
     memory_pressure_look_at_pressure(&group, now_ms);
 }
 
+/* In the child of a fork, the parent's thread may have begun pressure and not noted it yet. */
 void memory_pressure_forget(void)
 {
-    memory_pressure_press(false);
+    pages_press(false);
+    state.pressed = false;
     state.looked_ms = 0;
 }
 

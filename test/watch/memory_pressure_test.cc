@@ -125,6 +125,27 @@ TEST_F(MemoryPressure, TheLimitsFollowTheGroup)
     EXPECT_EQ(limits().hard_limit_bytes, 0u);
 }
 
+// Each change of a page setting follows the group anew.
+TEST_F(MemoryPressure, LimitsStayWhenTheyAreSetAgainAndTheGroupCannotBeRead)
+{
+    group("1000000000", "500000000");
+    EXPECT_EQ(memory_pressure_follow_soft(true), 0);
+    EXPECT_EQ(memory_pressure_follow_hard(true), 0);
+    std::filesystem::remove_all(root() + "/proc");
+    EXPECT_EQ(memory_pressure_follow_soft(true), 0);
+    EXPECT_EQ(memory_pressure_follow_hard(true), 0);
+    EXPECT_EQ(limits().soft_limit_bytes, 450000000u);
+    EXPECT_EQ(limits().hard_limit_bytes, 950000000u);
+}
+
+// A fork copied the parent while its thread began pressure and had not noted it.
+TEST_F(MemoryPressure, AChildForgetsPressureThatHasJustBegun)
+{
+    pages_press(true);
+    memory_pressure_forget();
+    EXPECT_FALSE(stats().pressed);
+}
+
 TEST_F(MemoryPressure, LimitsStayWhileTheGroupCannotBeRead)
 {
     group("1000000000", "max");
