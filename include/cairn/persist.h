@@ -207,8 +207,9 @@ cairn_persist_commit_async(cairn_persist *heap, cairn_persist_ticket *ticket) CA
 CAIRN_API CAIRN_NODISCARD int cairn_persist_wait(cairn_persist *heap,
                                                  cairn_persist_ticket ticket) CAIRN_NOEXCEPT;
 
-/* Restores the state of the last commit or cairn_persist_commit_async, in place. Blocks allocated
- * since then no longer exist; blocks freed since then exist again.
+/* Restores the state of the last commit or cairn_persist_commit_async, in place; before the first
+ * one that of an empty heap. Blocks allocated since then no longer exist; blocks freed since then
+ * exist again.
  * Returns: 0 or an error.
  * Threads: no other thread may write to the heap's memory meanwhile. */
 CAIRN_API int cairn_persist_abort(cairn_persist *heap) CAIRN_NOEXCEPT;

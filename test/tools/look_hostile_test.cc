@@ -123,6 +123,26 @@ TEST_F(Hostile, ACapacityThatNoSlabHas)
     }
 }
 
+// The table of classes ends with the memory that the core has, behind its first class.
+TEST_F(Hostile, ATableOfClassesThatIsCut)
+{
+    const uint64_t end = 0x70000000;
+    std::string last(kPage, '\0');
+    for (uint32_t word : {64, 1, 63, 0})
+        last.append(reinterpret_cast<const char *>(&word), sizeof word);
+    last.erase(0, 16);
+    maker_.segments.push_back({end - kPage, last});
+    maker_.segments.push_back({end + (kPage << 10), std::string(kPage, '\0')}); // is cut
+    maker_.heap.size_classes = pointer_to(end - 16);
+    for (bool is_moved : {false, true}) {
+        if (is_moved) // as if its slots had no bytes
+            maker_.put_word(CoreMaker::header(0) + 8, kData);
+        std::string bytes = maker_.bytes();
+        bytes.resize(bytes.size() - 1);
+        check(bytes, "");
+    }
+}
+
 TEST_F(Hostile, AClassThatDoesNotFitItsSlab)
 {
     maker_.put_class(0, 1 << 20, 1, 255);

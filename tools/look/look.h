@@ -239,7 +239,7 @@ struct look {
     struct library *library;
     uint64_t torn, unreadable; // numbers of spans
     uint64_t leaves;           // of the page map
-    bool lacks_map;            // the core file lacks the page map, so headers.c finds the spans
+    bool lacks_map; // a core file without the page map or the classes: headers.c finds the spans
 };
 typedef void span_seen(struct look *look, const struct span_view *span, void *context);
 void walk_spans(struct look *look, span_seen *seen, void *context);

@@ -121,7 +121,9 @@ int main(int argc, char **argv)
     else
         open_core(&target, argv[2]);
     find_library(&target, &library);
-    look.lacks_map = target.core_missing > 0 && !has_whole_map(&look);
+    // Without the table of classes, which headers.c learns, the map is of no use.
+    look.lacks_map =
+        target.core_missing > 0 && (library.class_bytes[0] == 0 || !has_whole_map(&look));
     if (of_pointers)
         pointers(&look, address, every);
     else if (of_address)
