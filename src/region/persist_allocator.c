@@ -131,6 +131,18 @@ int persist_set_up(struct cairn_persist *heap)
     return 0;
 }
 
+api int cairn_persist_abort(struct cairn_persist *heap)
+{
+    fork_lock_acquire(&heap->lock);
+    int error = -persist_refusal(heap);
+    if (error == 0)
+        error = persist_restore_all(heap);
+    if (error == 0 && heap->written == 0) /* no commit has the state of an empty heap */
+        error = persist_set_up(heap);
+    fork_lock_release(&heap->lock);
+    return -error;
+}
+
 /* Grows the heap to size_bytes, rounded up to GROWTH_STEP_BYTES.
  * Locking: lock held. */
 static int persist_grow(struct cairn_persist *heap, size_t size_bytes)

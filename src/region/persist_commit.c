@@ -100,9 +100,7 @@ static int persist_restore_page(struct cairn_persist *heap, size_t page)
     return error;
 }
 
-/* Restores the last committed image of all dirty pages.
- * Locking: lock held. */
-static int persist_restore_all(struct cairn_persist *heap)
+int persist_restore_all(struct cairn_persist *heap)
 {
     size_t end = persist_pages(heap);
     /* Memory that is free now may have been in use at the last commit. */
@@ -111,21 +109,7 @@ static int persist_restore_all(struct cairn_persist *heap)
     for (size_t page = bit_find(heap->dirty, 0, end); error == 0 && page < end;
          page = bit_find(heap->dirty, page + 1, end))
         error = persist_restore_page(heap, page);
-    return error;
-}
-
-api int cairn_persist_abort(struct cairn_persist *heap)
-{
-    fork_lock_acquire(&heap->lock);
-    int error = -persist_refusal(heap);
-    if (error == 0)
-        error = persist_restore_all(heap);
-    if (error == 0)
-        error = dirty_forget(heap);
-    if (error == 0 && heap->written == 0) /* no commit has the state of an empty heap */
-        error = persist_set_up(heap);
-    fork_lock_release(&heap->lock);
-    return -error;
+    return error == 0 ? dirty_forget(heap) : error;
 }
 
 /* The pages of one word of the bitmap whose private copies may be dropped. */

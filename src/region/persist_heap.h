@@ -297,6 +297,11 @@ int recover_to_memory(struct cairn_persist *heap, const char **why);
  * Returns: 0 or a negative errno. */
 int persist_release_clean(struct cairn_persist *heap, size_t most);
 
+/* Restores the last committed image of all dirty pages, which are clean then.
+ * Locking: lock held. No thread may write to the heap.
+ * Returns: 0 or a negative errno. */
+int persist_restore_all(struct cairn_persist *heap);
+
 /* Creates the state and the blocks of a new heap.
  * Returns: 0 or a negative errno. */
 int persist_set_up(struct cairn_persist *heap);
