@@ -11,6 +11,8 @@
 
 #include <array>
 #include <atomic>
+#include <ctime>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -43,23 +45,43 @@ inline void stop_after(StoppedThread &stepped, long instructions)
         _exit(kOverExit);
 }
 
-// A thread that runs during the stop. The other thread may need what the stopped thread holds, so
-// the constructor waits only for a while.
+// A thread that runs during the stop. It may need what the stopped thread holds: so the constructor
+// waits until the thread has ended, sleeps, or has spun for a while. A busy machine only makes that
+// later.
 class Beside
 {
   public:
     explicit Beside(Work call)
         : thread_([=] {
+              id_ = gettid();
               call();
               is_over_ = true;
           })
     {
-        for (int i = 0; i < 200 && !is_over_; i++)
-            usleep(100);
+        constexpr int kAsleep = 100; // looks in a row
+        for (int asleep = 0; !is_over_ && asleep < kAsleep && !has_spun(); usleep(100))
+            asleep = is_asleep() ? asleep + 1 : 0;
     }
     ~Beside() { thread_.join(); }
 
   private:
+    bool is_asleep() const
+    {
+        const std::string path = "/proc/self/task/" + std::to_string(id_) + "/stat";
+        std::string text;
+        std::getline(std::ifstream(path), text);
+        const size_t name_end = text.rfind(')');
+        return name_end != std::string::npos && text.compare(name_end, 3, ") S") == 0;
+    }
+    bool has_spun()
+    {
+        clockid_t clock;
+        struct timespec used = {};
+        return pthread_getcpuclockid(thread_.native_handle(), &clock) == 0 &&
+               clock_gettime(clock, &used) == 0 && (used.tv_sec != 0 || used.tv_nsec > 20000000);
+    }
+
+    std::atomic<pid_t> id_{0};
     std::atomic<bool> is_over_{false};
     std::thread thread_;
 };
