@@ -511,57 +511,67 @@ TEST_F(RunCache, TrimReachesTheSlabsOfAnIdleThread)
     heap_layer::verify();
 }
 
-// Runs for other allocators can use kept runs only through this path.
-TEST_F(RunCache, AHardLimitTakesKeptRunsForOtherAllocators)
+// The thread keeps the run of a large block.
+class KeptRun : public RunCache
 {
-    if (config_guarded_blocks)
-        GTEST_SKIP() << "no runs are kept";
-    void *block = malloc_slow(200 * kKiB);
-    struct span *span = page_map_find(block);
-    free_fast(block);
-    ASSERT_EQ(span->tag, SPAN_KEPT);
+  protected:
+    static constexpr size_t kBytes = 200 * kKiB;
+
+    void SetUp() override
+    {
+        if (config_guarded_blocks)
+            GTEST_SKIP() << "no runs are kept";
+        RunCache::SetUp();
+        keep();
+        ASSERT_EQ(kept_->tag, SPAN_KEPT);
+    }
+
+    void keep()
+    {
+        void *block = malloc_slow(kBytes);
+        kept_ = page_map_find(block);
+        free_fast(block);
+    }
+
+    static size_t counted_bytes()
+    {
+        struct page_stats stats;
+        pages_read_stats(&stats);
+        return stats.counted_bytes;
+    }
+
+    struct span *kept_ = nullptr;
+};
+
+// Runs for other allocators can use kept runs only through this path.
+TEST_F(KeptRun, AHardLimitTakesItForOtherAllocators)
+{
     heap_release(0);
-    block = malloc_slow(200 * kKiB);
-    free_fast(block);
-    struct page_stats stats;
-    pages_read_stats(&stats);
-    pages_limit_hard(stats.counted_bytes + 100 * kKiB);
-    struct span *run = run_take(200 * kKiB, PAGE_BYTES);
+    keep();
+    pages_limit_hard(counted_bytes() + 100 * kKiB);
+    struct span *run = run_take(kBytes, PAGE_BYTES);
     pages_limit_hard(0);
     ASSERT_NE(run, nullptr);
     run_give(run);
 }
 
-TEST_F(RunCache, ATakeAboveTheHardLimitEmptiesNoCache)
+TEST_F(KeptRun, ATakeAboveTheHardLimitLeavesItThere)
 {
-    if (config_guarded_blocks)
-        GTEST_SKIP() << "no runs are kept";
-    void *block = malloc_slow(200 * kKiB);
-    struct span *kept = page_map_find(block);
-    free_fast(block);
-    ASSERT_EQ(kept->tag, SPAN_KEPT);
-    struct page_stats stats;
-    pages_read_stats(&stats);
-    pages_limit_hard(stats.counted_bytes);
-    EXPECT_EQ(run_take(stats.counted_bytes + 1024 * kKiB, PAGE_BYTES), nullptr);
+    const size_t limit = counted_bytes();
+    pages_limit_hard(limit);
+    EXPECT_EQ(run_take(limit + 1024 * kKiB, PAGE_BYTES), nullptr);
     pages_limit_hard(0);
-    EXPECT_EQ(kept->tag, SPAN_KEPT);
+    EXPECT_EQ(kept_->tag, SPAN_KEPT);
 }
 
 // No malloc empties the caches here: the page layer does so when it finds nothing.
-TEST_F(RunCache, ATakeThatWouldFailUsesKeptRuns)
+TEST_F(KeptRun, ATakeThatWouldFailUsesIt)
 {
-    if (config_guarded_blocks)
-        GTEST_SKIP() << "no runs are kept";
-    void *block = malloc_slow(200 * kKiB);
-    struct span *kept = page_map_find(block);
-    free_fast(block);
-    ASSERT_EQ(kept->tag, SPAN_KEPT);
     std::vector<struct span *> taken;
     do {
-        taken.push_back(pages_take_free(large_pages(200 * kKiB), PAGE_BYTES));
+        taken.push_back(pages_take_free(large_pages(kBytes), PAGE_BYTES));
         ASSERT_NE(taken.back(), nullptr);
-    } while (kept->tag == SPAN_KEPT);
+    } while (kept_->tag == SPAN_KEPT);
     for (struct span *span : taken)
         pages_give(span);
 }
