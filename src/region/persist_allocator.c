@@ -120,6 +120,11 @@ enum { GROWTH_STEP_BYTES = 65536, GROWTH_SHARE = 4 };
 
 #define LARGEST_BYTES (BLOCK_MAX_BYTES)
 
+bool persist_is_new(const struct cairn_persist *heap)
+{
+    return heap->written == 0 && persist_state_of(heap)->magic == 0;
+}
+
 int persist_set_up(struct cairn_persist *heap)
 {
     struct persist_state *state = persist_state_of(heap);
@@ -137,7 +142,7 @@ api int cairn_persist_abort(struct cairn_persist *heap)
     int error = -persist_refusal(heap);
     if (error == 0)
         error = persist_restore_all(heap);
-    if (error == 0 && heap->written == 0) /* no commit has the state of an empty heap */
+    if (error == 0 && persist_is_new(heap))
         error = persist_set_up(heap);
     fork_lock_release(&heap->lock);
     return -error;

@@ -302,6 +302,9 @@ int persist_release_clean(struct cairn_persist *heap, size_t most);
  * Returns: 0 or a negative errno. */
 int persist_restore_all(struct cairn_persist *heap);
 
+/* Whether the heap has no commit and so no state yet. */
+bool persist_is_new(const struct cairn_persist *heap);
+
 /* Creates the state and the blocks of a new heap.
  * Returns: 0 or a negative errno. */
 int persist_set_up(struct cairn_persist *heap);

@@ -484,12 +484,6 @@ static int persist_take_tables(struct cairn_persist *heap)
     return 0;
 }
 
-/* Whether the heap has no commit and so no state yet. */
-static bool persist_is_new(const struct cairn_persist *heap)
-{
-    return heap->written == 0 && persist_state_of(heap)->magic == 0;
-}
-
 static int persist_check_or_set_up(struct cairn_persist *heap, const char **why)
 {
     if (persist_is_new(heap))
