@@ -302,10 +302,6 @@ struct span *pages_search(const void *address, char **start);
 /* Whether `address` is in an arena, before its frontier. Lock-free. */
 bool pages_holds(const void *address);
 
-/* Whether the caller's run is in an arena. One that was taken while another thread forked is not,
- * and has to be given back whole. */
-bool pages_in_arena(const struct span *span);
-
 /* Purges the whole system pages within a part of a run in use, whose content the owner does not
  * need. The purged pages read zero afterwards.
  * Returns: the number of purged map pages, 0 when the system refuses. */

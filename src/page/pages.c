@@ -321,8 +321,6 @@ struct span *pages_take_free(size_t pages, size_t alignment_bytes)
     return pages_take_large(pages, alignment_bytes, false);
 }
 
-bool pages_in_arena(const struct span *span) { return span_arena(span) != NULL; }
-
 /* Frees a run of an arena, and what is deferred in its shard. Before a thread waits for the lock,
  * it defers the run: meanwhile another one may fork, and its child would not know the run.
  * Returns: false while the lock is frozen for a fork. */
@@ -342,7 +340,7 @@ static bool pages_settle(struct page_shard *shard, struct span *given)
 /* Frees a run. All of it counts as written. */
 static void pages_give_run(struct span *span, uint8_t was)
 {
-    if (unlikely(!pages_in_arena(span))) {
+    if (unlikely(span_arena(span) == NULL)) { /* was taken while another thread forked */
         fork_run_give(span);
         return;
     }
