@@ -68,8 +68,9 @@
  *  - No signal handler may call a function of this header.
  *  - During abort and trim, and with CAIRN_PERSIST_WRITERS_PAUSE during commits, no other thread
  *    may write to the heap's memory: its writes would be lost.
- *  - A child of fork has a copy of the heap. Its commits, aborts and growth fail with EPERM, and it
- *    holds the lock of the file as long as it lives.
+ *  - A child of fork has a copy of the pages that were written before the fork. In other pages it
+ *    may see later commits of its parent. Its own commits, aborts and growth fail with EPERM, and
+ *    it holds the lock of the file as long as it lives.
  *  - After an error of fdatasync the heap accepts no more commits until it is opened again.
  *  - With CAIRN_PERSIST_PROTECT, system calls cannot write to the heap.
  */

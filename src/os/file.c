@@ -379,13 +379,19 @@ void os_file_unshare(void *start, size_t size_bytes)
 
 int os_file_identify(int file, struct os_file_identity *identity)
 {
-    struct stat status;
+    struct stat status = {0};
     long result = kernel_call(SYS_fstat, file, (long)&status, 0, 0, 0, 0);
-    if (kernel_failed(result))
-        return (int)result;
-    identity->device = status.st_dev;
-    identity->number = status.st_ino;
-    return 0;
+    *identity = (struct os_file_identity){status.st_dev, status.st_ino};
+    return kernel_result(result);
+}
+
+int os_path_identify(const char *path, struct os_file_identity *identity)
+{
+    struct stat status = {0};
+    long result =
+        kernel_call(SYS_newfstatat, AT_FDCWD, (long)path, (long)&status, AT_SYMLINK_NOFOLLOW, 0, 0);
+    *identity = (struct os_file_identity){status.st_dev, status.st_ino};
+    return kernel_result(result);
 }
 
 int os_file_move_up(int file)

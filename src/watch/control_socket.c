@@ -40,10 +40,11 @@ static struct {
     char path[CONTROL_PATH_MAX + 1]; /* const after the options; empty: no socket */
     control_answer *answer;          /* const after the options */
     struct os_own_file listener;
-    struct client *clients; /* CONTROL_CLIENTS entries, or NULL */
-    uint64_t rest_until_us; /* no client is answered before this time */
-    bool inherits;          /* the parent of this process has a socket */
-    uint32_t parent;        /* the parent when control_open was called last */
+    struct os_file_identity socket; /* the file at the path */
+    struct client *clients;         /* CONTROL_CLIENTS entries, or NULL */
+    uint64_t rest_until_us;         /* no client is answered before this time */
+    bool inherits;                  /* the parent of this process has a socket */
+    uint32_t parent;                /* the parent when control_open was called last */
 } control = {.listener = {.number = -1}};
 
 /* Whether the socket is open. */
@@ -114,6 +115,7 @@ int control_open(void)
     int error_of_own = os_file_own(&control.listener, listener);
     if (error_of_own != 0)
         return error_of_own;
+    (void)os_path_identify(path, &control.socket);
     memcpy(control_place.path, path, sizeof path);
     store_release(&control_place.owner, os_process_id()); /* pairs with control_remove */
     return 0;
@@ -141,8 +143,11 @@ at_process_end void control_remove(void)
     if (load_relaxed(&control_place.owner) == 0)
         return; /* no file to remove, so no system call for the process number */
     uint32_t own = os_process_id();
-    /* Acquire: pairs with control_open. */
-    if (compare_swap_acq_rel(&control_place.owner, &own, 0u))
+    struct os_file_identity now;
+    /* Acquire: pairs with control_open. Another process may have replaced the file. */
+    if (compare_swap_acq_rel(&control_place.owner, &own, 0u) &&
+        os_path_identify(control_place.path, &now) == 0 && now.device == control.socket.device &&
+        now.number == control.socket.number)
         (void)os_file_remove(control_place.path);
 }
 

@@ -85,11 +85,29 @@ static void trace_file_fill_header(struct trace_header *header, uint32_t number,
     memcpy(header->magic, TRACE_MAGIC, sizeof header->magic);
 }
 
+/* Whether a descriptor is open for the trace's file. */
+static bool trace_file_is_the_file(int file)
+{
+    struct os_file_identity identity;
+    return file >= 0 && os_file_identify(file, &identity) == 0 &&
+           identity.device == trace_file.device && identity.number == trace_file.number;
+}
+
+/* Closes the descriptor that a child has inherited, unless the program has closed it before. */
+static void trace_file_close_inherited(void)
+{
+    int file = load_relaxed(&trace_file.descriptor);
+    store_relaxed(&trace_file.descriptor, -1);
+    if (trace_file_is_the_file(file))
+        os_file_close(file);
+}
+
 int trace_file_begin(uint32_t parent, uint64_t fork_order)
 {
     int error = trace_file.state == NULL ? trace_file_make_state() : 0;
     if (error != 0)
         return error;
+    trace_file_close_inherited();
     trace_file.process = os_process_id();
     store_relaxed(&trace_file.order.value, (uint64_t)0);
     store_relaxed(&trace_file.begun, (uint64_t)0);
@@ -114,14 +132,6 @@ int trace_file_begin(uint32_t parent, uint64_t fork_order)
     store_relaxed(&trace_file.descriptor, file);
     trace_file_fill_header(header, number, parent, fork_order);
     return 0;
-}
-
-/* Whether a descriptor is open for the trace's file. */
-static bool trace_file_is_the_file(int file)
-{
-    struct os_file_identity identity;
-    return file >= 0 && os_file_identify(file, &identity) == 0 &&
-           identity.device == trace_file.device && identity.number == trace_file.number;
 }
 
 /* Returns a descriptor of the trace's file. If the program closed it, perhaps to use its number for

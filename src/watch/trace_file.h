@@ -16,7 +16,7 @@
  *               LOST --> BUSY --> ON or OFF, at the first event of the child: see trace.c
  *
  * LOST is 0. In that state nothing of the parent's file is touched, and trace_file_begin may be
- * called again.
+ * called again; it closes the inherited descriptor.
  *
  * Threads: any; async-signal-safe. errno is unchanged. */
 #ifndef CAIRN_WATCH_TRACE_FILE_H

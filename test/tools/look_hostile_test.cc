@@ -25,8 +25,17 @@ constexpr unsigned kSecondsMost = 60;
 
 struct Outcome {
     int status = -1; // of the process; 0x200: the tool ended with a sentence
-    std::string error;
+    std::string output, error;
 };
+
+// The content of a file, which is removed.
+std::string take_file(const std::string &path)
+{
+    std::ifstream file(path);
+    std::string content = {std::istreambuf_iterator<char>(file), {}};
+    (void)unlink(path.c_str());
+    return content;
+}
 
 // Runs cairn-look on the file.
 Outcome run(const std::string &path, const std::vector<std::string> &words)
@@ -36,14 +45,14 @@ Outcome run(const std::string &path, const std::vector<std::string> &words)
     for (size_t i = 1; i < words.size(); i++)
         arguments.push_back(const_cast<char *>(words[i].c_str()));
     arguments.push_back(nullptr);
-    const std::string error_path = path + ".error";
+    const std::string output_path = path + ".output", error_path = path + ".error";
     pid_t child = fork();
     if (child == 0) {
         (void)alarm(kSecondsMost);
         (void)setenv("ASAN_OPTIONS", "detect_leaks=0", 1); // the tool's memory ends with it
-        const int null = open("/dev/null", O_WRONLY);
+        const int output = open(output_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
         const int error = open(error_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-        (void)dup2(null, STDOUT_FILENO);
+        (void)dup2(output, STDOUT_FILENO);
         (void)dup2(error, STDERR_FILENO);
         execv(LOOK, arguments.data());
         _exit(127);
@@ -52,9 +61,8 @@ Outcome run(const std::string &path, const std::vector<std::string> &words)
     struct rusage usage = {};
     EXPECT_EQ(wait4(child, &outcome.status, 0, &usage), child);
     EXPECT_LT(usage.ru_maxrss, kMemoryMostKb) << words[0];
-    std::ifstream file(error_path);
-    outcome.error = {std::istreambuf_iterator<char>(file), {}};
-    (void)unlink(error_path.c_str());
+    outcome.output = take_file(output_path);
+    outcome.error = take_file(error_path);
     return outcome;
 }
 
@@ -268,6 +276,22 @@ TEST_F(Hostile, ACoreWithoutAnySpan)
 }
 
 // Each mapping begins with the same program, which has 64 segments that name the same notes.
+// A file whose name has a newline and a tab: a line of the answer stays a line.
+TEST_F(Hostile, ANameWithControlCharacters)
+{
+    std::string bytes = maker_.bytes();
+    const std::string name = "/nowhere/libcairn.so";
+    bytes.replace(bytes.find(name), name.size(), "/now\nere\tlibcairn.so");
+    const std::string path = testing::TempDir() + "core." + std::to_string(getpid());
+    std::ofstream(path, std::ios::binary) << bytes;
+    char address[32];
+    (void)snprintf(address, sizeof address, "%#llx", static_cast<unsigned long long>(kLibrary));
+    const Outcome outcome = run(path, {"address", address});
+    (void)unlink(path.c_str());
+    EXPECT_NE(outcome.output.find("\tname=/now?ere?libcairn.so\n"), std::string::npos)
+        << outcome.output << outcome.error;
+}
+
 TEST_F(Hostile, MappingsThatNameOneProgram)
 {
     const uint64_t kProgram = 0x50000000, kNotes = 60 << 10, kCount = 200000;

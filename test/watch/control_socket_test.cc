@@ -236,4 +236,25 @@ TEST_F(ControlSocket, AChildSaysNothingOfWhatItsParentHasSince)
     EXPECT_EQ(access(path_.c_str(), F_OK), 0);
 }
 
+// Two processes that find a socket without a server may replace it one after the other.
+TEST_F(ControlSocket, AFileThatAnotherProcessHasReplacedStays)
+{
+    const std::string path = path_ + ".child";
+    const pid_t child = fork();
+    if (child == 0) {
+        control_forget(false);
+        control_configure(path.c_str(), path.size(), answer);
+        if (control_open() != 0 || rename(path.c_str(), (path + ".old").c_str()) != 0)
+            _exit(1);
+        const int other = os_socket_listen(path.c_str());
+        control_close();
+        _exit(other >= 0 ? 0 : 2);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(unlink(path.c_str()), 0) << "the file is removed only by its own process";
+    EXPECT_EQ(unlink((path + ".old").c_str()), 0);
+}
+
 } // namespace control_socket_test

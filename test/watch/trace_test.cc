@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <climits>
 #include <csignal>
 #include <cstring>
 #include <mutex>
@@ -236,6 +237,20 @@ TEST(Trace, AKilledProcessLosesNothing)
     (void)replay(reading);
 }
 
+// The number of descriptors of trace files.
+size_t open_files(const Place &place)
+{
+    size_t count = 0;
+    char target[PATH_MAX];
+    for (int file = 0; file < 1024; file++) {
+        const std::string name = "/proc/self/fd/" + std::to_string(file);
+        const ssize_t length = readlink(name.c_str(), target, sizeof target);
+        count += length > 0 &&
+                 std::string(target, static_cast<size_t>(length)).rfind(place.path(), 0) == 0;
+    }
+    return count;
+}
+
 TEST(Trace, AChildHasAFileOfItsOwn)
 {
     const Place place;
@@ -257,17 +272,23 @@ TEST(Trace, AChildHasAFileOfItsOwn)
                 pid_t grandchild = fork();
                 if (grandchild == 0) {
                     free_fast(get(300));
-                    _exit(0);
+                    _exit(open_files(place) == 1 ? 0 : 1);
                 }
-                waitpid(grandchild, nullptr, 0);
+                int status = -1;
+                waitpid(grandchild, &status, 0);
+                if (status != 0)
+                    _exit(1);
             }
             trace_stop();
             _exit(0);
         }
         children.push_back(child);
     }
-    for (pid_t child : children)
-        waitpid(child, nullptr, 0);
+    for (pid_t child : children) {
+        int status = -1;
+        waitpid(child, &status, 0);
+        EXPECT_EQ(status, 0) << "a child has one descriptor of a trace";
+    }
     ends = true;
     other.join();
     free_fast(before);

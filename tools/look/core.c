@@ -108,15 +108,15 @@ static void read_files(struct target *target, char *text, size_t bytes)
     size_t words = sizeof head + head[0] * 24;
     if (head[0] > bytes / 24 || words > bytes)
         return;
-    const char *name = text + words;
+    char *name = text + words;
     uint64_t lowest = 0;
     target->mappings = take_memory(NULL, (head[0] + 1) * sizeof *target->mappings);
     for (size_t i = 0; i < head[0]; i++) {
-        const char *end = memchr(name, '\0', (size_t)(text + bytes - name));
+        char *end = memchr(name, '\0', (size_t)(text + bytes - name));
         if (end == NULL)
             return;
         uint64_t range[3];
-        const char *path = name;
+        char *path = name;
         memcpy(range, text + sizeof head + 24 * i, sizeof range);
         name = end + 1;
         if (range[0] < lowest || range[1] <= range[0]) // damaged: they are sorted and disjoint
@@ -126,7 +126,7 @@ static void read_files(struct target *target, char *text, size_t bytes)
             .start = range[0],
             .end = range[1],
             .file_offset = range[2] * head[1],
-            .path = path,
+            .path = clean(path),
             .readable = true,
         };
     }
@@ -154,8 +154,10 @@ static void read_notes(struct target *target, const Elf64_Phdr *entry)
     if (entry->p_filesz == 0 || entry->p_filesz > NOTE_BYTES_MOST)
         return;
     char *text = take_memory(NULL, entry->p_filesz);
-    if (!read_at(target, entry->p_offset, text, entry->p_filesz))
+    if (!read_at(target, entry->p_offset, text, entry->p_filesz)) {
+        free(text);
         return;
+    }
     size_t at = 0;
     while (at + sizeof(Elf64_Nhdr) <= entry->p_filesz) {
         Elf64_Nhdr note;

@@ -15,17 +15,19 @@ static uint64_t hash(const struct group *group)
 }
 
 // Returns: the table entry of an equal group, or a free entry.
-static struct group *place_of(const struct groups *groups, const struct group *wanted)
+static struct group *place_of(struct target *target, const struct groups *groups,
+                              const struct group *wanted)
 {
     for (size_t at = hash(wanted) % groups->places;; at = (at + 1) % groups->places) {
         struct group *group = &groups->table[at];
+        spend(target, STEPS_OF_WORD);
         if (group->blocks == 0 || (group->bytes == wanted->bytes && group->kind == wanted->kind &&
                                    group->site == wanted->site))
             return group;
     }
 }
 
-static void make_room(struct groups *groups)
+static void make_room(struct target *target, struct groups *groups)
 {
     struct groups more = {.places = groups->places ? 2 * groups->places : TABLE_LEAST};
     more.table = calloc(more.places, sizeof *more.table);
@@ -33,17 +35,17 @@ static void make_room(struct groups *groups)
         fail("out of memory for %zu groups of blocks", more.places);
     for (size_t i = 0; i < groups->places; i++)
         if (groups->table[i].blocks != 0)
-            *place_of(&more, &groups->table[i]) = groups->table[i];
+            *place_of(target, &more, &groups->table[i]) = groups->table[i];
     more.count = groups->count;
     free(groups->table);
     *groups = more;
 }
 
-void add_to_group(struct groups *groups, const struct group *one)
+void add_to_group(struct target *target, struct groups *groups, const struct group *one)
 {
     if (2 * groups->count >= groups->places)
-        make_room(groups);
-    struct group *group = place_of(groups, one);
+        make_room(target, groups);
+    struct group *group = place_of(target, groups, one);
     if (group->blocks == 0) {
         *group = *one;
         groups->count++;

@@ -160,7 +160,7 @@ static void note_leak(struct marks *marks, size_t block, const struct block_span
                               1,
                               leak.held_blocks,
                               leak.held_bytes};
-    add_to_group(&report->groups, &one);
+    add_to_group(marks->look->target, &report->groups, &one);
 }
 
 static void print_leak(struct look *look, const struct leak *leak)

@@ -42,7 +42,14 @@ void sort(void *array, size_t count, size_t bytes, int (*compare)(const void *, 
         qsort(array, count, bytes, compare);
 }
 
-// Prints a name of the target, with control characters replaced so that a line stays a line.
+char *clean(char *text)
+{
+    for (char *at = text; *at; at++)
+        if ((unsigned char)*at < ' ')
+            *at = '?';
+    return text;
+}
+
 void print_clean(const char *text)
 {
     for (; *text; text++)
@@ -66,7 +73,7 @@ void print_target(struct look *look)
            library->others);
     print_clean(target->program);
     printf("\tlibrary=");
-    print_clean(library->path);
+    fputs(library->path, stdout);
     putchar('\n');
 }
 

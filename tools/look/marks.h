@@ -77,7 +77,7 @@ struct groups {
     struct group *table; // by hash; a group without blocks is a free entry
     size_t places, count;
 };
-void add_to_group(struct groups *groups, const struct group *one);
+void add_to_group(struct target *target, struct groups *groups, const struct group *one);
 void print_groups(struct look *look, struct groups *groups);
 
 #endif
