@@ -1,7 +1,6 @@
 /* The slow half of free, and the fast paths of hardened builds: free.h. */
 #include "heap/free.h"
 
-#include "heap/decay.h"
 #include "heap/harden.h"
 #include "heap/hooks.h"
 #include "heap/large.h"
@@ -89,7 +88,7 @@ static no_inline void free_post_slab(struct heap *heap, struct span *slab)
     if (!reclaimed && unlikely(!remote_post(heap, slab)))
         return;
     if (unlikely(thread_heap == &no_heap))
-        heaps_decay();
+        pages_tick();
     else
         heap_note_call(thread_heap);
 }

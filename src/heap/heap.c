@@ -17,13 +17,13 @@ void heap_idle(void)
 {
     if (thread_heap != &no_heap)
         heap_trim(thread_heap);
-    heaps_decay();
+    pages_tick();
 }
 
 void heap_housekeep(void)
 {
-    heaps_decay();
-    while (pages_purge_due() || heaps_visit_due()) /* no caller waits for this thread */
+    pages_tick();
+    while (pages_purge_due() || heaps_visit(false)) /* no caller waits for this thread */
         continue;
 }
 

@@ -9,7 +9,6 @@
 #define CAIRN_HEAP_HEAP_H
 
 #include "cairn/stats.h"
-#include "heap/decay.h"
 #include "heap/fast.h"
 #include "heap/hooks.h"
 #include "heap/lifecycle.h"

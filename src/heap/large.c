@@ -15,7 +15,6 @@
 
 #include "base/alone.h"
 #include "base/bits.h"
-#include "heap/decay.h"
 #include "heap/hooks.h"
 #include "heap/private_state.h"
 #include "heap/slab_lists.h"
@@ -44,7 +43,7 @@ static struct span *large_take(size_t size_bytes, size_t alignment_bytes)
     if (size_bytes > PTRDIFF_MAX || alignment_bytes > PTRDIFF_MAX / 2 + 1 ||
         size_bytes + alignment_bytes > PTRDIFF_MAX)
         return NULL;
-    heaps_decay();
+    pages_tick();
     bool huge = size_bytes >= HUGE_MIN_BYTES || alignment_bytes > HUGE_ALIGNMENT_BYTES;
     if (config_guarded_blocks) {
         struct span *span = pages_map_guarded(size_bytes, alignment_bytes, 0);
@@ -82,7 +81,7 @@ struct span *large_allocate_mapped(size_t size_bytes, size_t alignment_bytes)
     if (config_guarded_blocks || likely(size_bytes < HUGE_MIN_BYTES) ||
         alignment_bytes > PAGE_BYTES || size_bytes > PTRDIFF_MAX)
         return NULL;
-    heaps_decay();
+    pages_tick();
     return large_note_asked(pages_map_kept(size_bytes), size_bytes);
 }
 
@@ -111,7 +110,7 @@ bool large_free(struct span *span, const void *block)
         pages_give(span);
     else if (!run_cache_put(&heap->runs, span))
         return true;
-    heaps_decay();
+    pages_tick();
     if (heap != &no_heap)
         heap_note_call(heap);
     return true;
@@ -148,7 +147,7 @@ bool large_lock(struct span *span, const void *block)
  */
 static bool large_resize_run(struct span *span, size_t pages)
 {
-    heaps_decay();
+    pages_tick();
     return pages < span->pages ? pages_shrink(span, pages) : pages_extend(span, pages);
 }
 
@@ -166,7 +165,7 @@ static void *large_resize_mapping(struct span *span, size_t size_bytes, bool may
     size_t pages = large_pages(size_bytes);
     if (large_mapping_suits(span, pages))
         return span->base;
-    heaps_decay();
+    pages_tick();
     if (config_guarded_blocks)
         return pages_resize_guarded(span, size_bytes, may_move) ? span->base : NULL;
     bool has_spare = pages > span->pages && load_relaxed(&span->owner) == 0;

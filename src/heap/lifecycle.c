@@ -22,7 +22,6 @@
  */
 #include "heap/lifecycle.h"
 
-#include "heap/decay.h"
 #include "heap/harden.h"
 #include "heap/hooks.h"
 #include "heap/quarantine.h"
@@ -197,30 +196,24 @@ static bool heap_tend(struct heap *heap, bool again)
     return all;
 }
 
+static bool visit_is_due cache_aligned; /* atomic: a visit to all heaps is not complete */
+
 /* The visit to all heaps, which one thread at a time makes. */
 static struct {
-    uint32_t visitor;     /* atomic: 1 + number of the process of the thread that makes a part of
-                             the visit; 0 for none. That thread writes the other fields */
-    uint32_t generation;  /* visitor: number of the process that began the visit */
-    uint64_t interval_ms; /* visitor: decay interval in which the visit began */
-    struct heap *heap;    /* visitor: heap to visit next; NULL after the last one */
-    bool again;           /* visitor: a part of the visit to that heap was done */
-    bool walks;           /* visitor: the walk over the slabs is not complete */
+    uint32_t visitor;    /* atomic: 1 + number of the process of the thread that makes a part of
+                            the visit; 0 for none. That thread writes the other fields */
+    uint32_t generation; /* visitor: number of the process that began the visit */
+    struct heap *heap;   /* visitor: heap to visit next; NULL after the last one */
+    bool again;          /* visitor: a part of the visit to that heap was done */
+    bool walks;          /* visitor: the walk over the slabs is not complete */
 } cache_aligned visit;
 
-/* Does a part of the visit. For heaps_on_decay. */
-static bool heaps_visit(bool *left)
+/* Does a part of the visit.
+ * Returns: whether a part is left. */
+static bool heaps_visit_part(void)
 {
-    uint32_t seen = load_relaxed(&visit.visitor);
-    uint32_t own = heap_generation + 1;
-    *left = true;
-    if (seen == own || !compare_swap_acq_rel(&visit.visitor, &seen, own))
-        return false;
-    bool is_over = visit.heap == NULL && !visit.walks;
-    if (visit.generation != heap_generation ||
-        (is_over && visit.interval_ms != pages_interval_ms())) {
+    if (visit.generation != heap_generation || (visit.heap == NULL && !visit.walks)) {
         visit.generation = heap_generation;
-        visit.interval_ms = pages_interval_ms();
         visit.heap = load_acquire(&all_heaps);
         visit.again = false;
         visit.walks = true;
@@ -233,11 +226,26 @@ static bool heaps_visit(bool *left)
         if (goes_on)
             visit.heap = visit.heap->next;
     }
-    if (visit.heap == NULL && visit.walks)
+    if (visit.heap == NULL)
         visit.walks = sweep_walk(work);
-    *left = visit.heap != NULL || visit.walks;
+    return visit.heap != NULL || visit.walks;
+}
+
+bool heaps_visit(bool interval_ends)
+{
+    if (interval_ends)
+        store_relaxed(&visit_is_due, true);
+    if (likely(!load_relaxed(&visit_is_due)))
+        return false;
+    uint32_t seen = load_relaxed(&visit.visitor);
+    uint32_t own = heap_generation + 1;
+    if (seen == own || !compare_swap_acq_rel(&visit.visitor, &seen, own))
+        return false;
+    bool left = load_relaxed(&visit_is_due) && heaps_visit_part();
+    if (!left)
+        store_relaxed(&visit_is_due, false);
     store_release(&visit.visitor, (uint32_t)0); /* pairs with the compare-and-swap above */
-    return true;
+    return left;
 }
 
 /* Trims the heap of an ended thread. For heaps_each. */
@@ -252,11 +260,12 @@ static seldom_called void heap_trim_ended(struct heap *heap, void *context)
     heap_return(heap);
 }
 
-/* For heaps_on_decay. */
-static seldom_called bool heaps_trim_ended(void)
+bool heaps_empty_run_caches(void)
 {
     bool any = false;
     heaps_each(heap_trim_ended, &any);
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        any = (heap->private_heap == NULL && run_cache_empty(&heap->runs)) || any;
     return any;
 }
 
@@ -298,7 +307,7 @@ void heap_start(void)
     pages_on_fork(heaps_after_fork);
     pages_on_refusal(heaps_empty_run_caches);
     heap_watch_threads();
-    heaps_on_decay(heaps_visit, heaps_trim_ended);
+    pages_on_tick(heaps_visit);
     store_release(&started, (uint32_t)STARTED);
     pages_start();
 }

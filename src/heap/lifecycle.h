@@ -56,6 +56,18 @@ void heaps_after_fork(void);
  * first private heap exists. */
 void heaps_on_fork(void (*in_child)(void));
 
+/* Does a part of the visit to all heaps, which is due once a decay interval: see lifecycle.c.
+ * Returns: true if a part was done and another one is left.
+ * Threads: any, no lock held.
+ * Cost: bounded by SWEEP_WORK. */
+bool heaps_visit(bool interval_ends);
+
+/* Gives back the memory that the heaps of ended threads keep, and empties the run caches of all
+ * threads.
+ * Returns: true if there was any memory to give back.
+ * Threads: any, no lock held. */
+bool heaps_empty_run_caches(void);
+
 /* The tracer's state of the calling thread.
  * Returns: NULL where heap_enter does. */
 struct traced_thread *heap_traced_thread(void);

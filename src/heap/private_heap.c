@@ -2,7 +2,6 @@
 #include "heap/private_heap.h"
 
 #include "base/check.h"
-#include "heap/decay.h"
 #include "heap/harden.h"
 #include "heap/hooks.h"
 #include "heap/large.h"
@@ -144,7 +143,7 @@ static struct span *private_heap_take_slab(struct private_heap *private_heap, un
     size_t bytes = private_heap_slab_bytes(class);
     if (!private_heap_reserve(private_heap, bytes))
         return NULL;
-    heaps_decay();
+    pages_tick();
     struct span *slab = slab_take(class);
     if (slab == NULL)
         private_heap_unreserve(private_heap, bytes);

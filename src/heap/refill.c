@@ -1,7 +1,6 @@
 /* The next slab, trimming and parking a heap: see refill.h. */
 #include "heap/refill.h"
 
-#include "heap/decay.h"
 #include "heap/hooks.h"
 #include "heap/profiling.h"
 #include "heap/quarantine.h"
@@ -91,7 +90,7 @@ static struct span *refill_take_empty(struct heap *heap, unsigned class, bool fi
     struct span *slab = due ? NULL : refill_take_kept(heap, class);
     if (slab == NULL) {
         (void)heap_drain_some(heap, DRAIN_SLABS);
-        heaps_decay();
+        pages_tick();
         slab = refill_take_kept(heap, class); /* a drained mailbox may have emptied one */
     }
     if (slab)

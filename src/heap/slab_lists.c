@@ -4,7 +4,6 @@
 #include "base/bits.h"
 #include "base/check.h"
 #include "base/test_delay.h"
-#include "heap/decay.h"
 #include "heap/harden.h"
 #include "heap/hooks.h"
 #include "heap/profiling.h"
@@ -233,7 +232,7 @@ void heap_look(struct heap *heap)
     heap->looked_ms = now;
     heap->frees = is_rare ? 1 : (uint8_t)smaller_of(heap->frees * 2u, (unsigned)FREES_MAX);
     heap->calls_to_look = (uint8_t)smaller_of((unsigned)heap->frees, (unsigned)CALLS_MAX);
-    heaps_decay();
+    pages_tick();
     bool shrinks = slab_lists_shrinks(heap);
     if (shrinks || now >= heap->settled_ms + SETTLE_MS)
         slab_lists_settle(heap);

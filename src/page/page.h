@@ -261,9 +261,10 @@ void pages_leave_shard(uint8_t number);
  * Returns: true when some memory was purged. */
 bool pages_trim(size_t keep_bytes);
 
-/* Ends the decay interval if its time is over, half of decay_ms: calls the function of
- * pages_on_interval, and makes free memory due that the interval did not need. Then purges a part
- * of the due memory. Called on slow paths of allocators that take pages.
+/* Does a part of the work that is due by age: ends the decay interval if its time is over, half of
+ * decay_ms, and makes free memory due that the interval did not need; calls the function of
+ * pages_on_tick; and purges a part of the due memory. Called on slow paths of allocators that take
+ * pages.
  * Locking: none held.
  * Cost: one read of the clock when nothing is due, else bounded: see purge.h. */
 void pages_tick(void);
@@ -273,9 +274,11 @@ void pages_tick(void);
  * Returns: false when there was none. */
 bool pages_purge_due(void);
 
-/* Sets the function that is called once at the end of each decay interval, by the thread whose
- * pages_tick ends it. That thread holds no lock of this layer. */
-void pages_on_interval(void (*ended)(void));
+/* Sets the function that each pages_tick calls without a lock; once in each decay interval,
+ * `interval_ends` is true.
+ * Threads: one, at the start. */
+typedef bool pages_ticker(bool interval_ends);
+void pages_on_tick(pages_ticker *ticker);
 
 /* Reads the statistics. Values that change during the call may not fit together. */
 void pages_read_stats(struct page_stats *stats);
@@ -328,9 +331,6 @@ size_t pages_most_kept(void);
 
 /* The memory that the limits count. Approximate. */
 size_t pages_counted_bytes(void);
-
-/* When the current decay interval began, on the clock of os_now_ms. */
-uint64_t pages_interval_ms(void);
 
 /* Whether arenas ask for huge pages from their start to their end (HUGE_PAGES_ON). Then parts of
  * huge pages should not be purged. */

@@ -147,8 +147,6 @@ size_t pages_most_kept(void)
     return load_relaxed(&pages_state.pressed) ? 0 : cap_bytes / 8 >> PAGE_SHIFT;
 }
 
-uint64_t pages_interval_ms(void) { return load_relaxed(&pages_state.interval_start_ms); }
-
 /* Ends the count of pages that were being purged. */
 static void purge_end_purging(size_t pages, size_t dirty_pages)
 {
@@ -362,11 +360,11 @@ void purge_excess(struct page_shard *shard, size_t pages)
 }
 
 /* atomic: NULL before the heap has started; other allocators may call pages_tick earlier */
-static void (*on_interval)(void);
+static pages_ticker *on_tick;
 
-void pages_on_interval(void (*ended)(void))
+void pages_on_tick(pages_ticker *ticker)
 {
-    store_release(&on_interval, ended); /* release: pairs with pages_tick */
+    store_release(&on_tick, ticker); /* release: pairs with pages_tick */
 }
 
 /* The memory that ended intervals did not need and that is not purged yet. Each shard counts its
@@ -411,9 +409,6 @@ static void purge_end_interval(void)
 {
     fetch_add_relaxed(&pages_state.intervals, (size_t)1);
     free_spans_settle_all();
-    void (*ended)(void) = load_acquire(&on_interval); /* acquire: pairs with pages_on_interval */
-    if (ended)
-        ended();
     size_t swing = 0;
     for (unsigned i = 0; i < shard_count(); i++) {
         struct page_shard *shard = &page_shards[i];
@@ -443,8 +438,13 @@ void pages_tick(void)
     uint64_t decay = load_relaxed(&pages_state.limits.decay_ms);
     uint64_t start = load_acquire(&pages_state.interval_start_ms);
     uint64_t now = os_now_ms(); /* read second, so it is not earlier than the start */
-    if (unlikely(now - start >= decay / 2 + 1) &&
-        compare_swap_acq_rel(&pages_state.interval_start_ms, &start, now)) /* else another thread */
+    pages_ticker *ticker = load_acquire(&on_tick); /* acquire: pairs with pages_on_tick */
+    bool ends =
+        unlikely(now - start >= decay / 2 + 1) &&
+        compare_swap_acq_rel(&pages_state.interval_start_ms, &start, now); /* else another thread */
+    if (ticker)
+        (void)ticker(ends);
+    if (ends)
         purge_end_interval();
     if (unlikely(load_relaxed(&due.any)))
         (void)pages_purge_due();

@@ -5,7 +5,7 @@
  * other thread runs and no free memory is left to release, it does one round a second. A round does
  * this:
  *
- *   decay        does what is due by age (heap/decay.h), although no thread calls the heap
+ *   decay        does what is due by age (pages_tick), although no thread calls the heap
  *   idle process releases all free memory when no other thread ran for the decay time
  *   pressure     follows the limits of the control group and the pressure on memory, see
  *                memory_pressure.h

@@ -447,7 +447,7 @@ TEST_F(PackedTake, AFullSlabServesAgain)
         for (int intervals = 0; freed_by == kRemoteSwept && intervals < 2; intervals++) {
             os_sleep_ms(2); // an interval is known by the millisecond of its begin
             store_relaxed(&pages_state.interval_start_ms, uint64_t{0});
-            in_thread(heaps_decay);
+            in_thread(pages_tick);
         }
         size_t again = 0;
         std::vector<void *> more = take(kSlabBlocks + PACKED_SLOTS);
