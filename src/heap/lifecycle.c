@@ -155,6 +155,7 @@ void heaps_after_fork(void)
     run_caches_reset(own ? 1 : 0);
     if (own) {
         own->generation = heap_generation;
+        own->shard = pages_enter_shard(own->shard);
         if (config_hardened)
             harden_seed(own);
         own->next = NULL;

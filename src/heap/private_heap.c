@@ -273,19 +273,15 @@ static void private_heap_after_fork(void)
     store_release(&all_heaps, first); /* pairs with the acquiring loads of all_heaps */
 }
 
-/* Makes fork hold the registry's lock. No lock is held over fork_lock_watch, which may allocate.
- * Threads that make their first heaps at the same time all do this: none may return, and fork,
- * before it is done.
- * Returns: false when fork cannot be made to hold it. */
-static bool private_heap_watch_registry(void)
+/* Makes fork hold the registry's lock. Threads that make their first heaps at the same time all do
+ * this: none may return, and fork, before it is done. */
+static void private_heap_watch_registry(void)
 {
     if (likely(load_acquire(&registry.watched))) /* pairs with the release below */
-        return true;
-    if (fork_lock_watch(&registry.lock) != 0)
-        return false;
+        return;
+    fork_lock_watch(&registry.lock);
     heaps_on_fork(private_heap_after_fork);
     store_release(&registry.watched, true);
-    return true;
 }
 
 /* Makes a heap that is not in use.
@@ -312,15 +308,12 @@ static struct private_heap *private_heap_make(void)
 struct private_heap *private_heap_new(const cairn_private_heap_options *options)
 {
     heap_start();
-    if (!private_heap_watch_registry())
-        return NULL;
+    private_heap_watch_registry();
     struct private_heap *private_heap = private_heap_take_unused();
     if (private_heap == NULL && (private_heap = private_heap_make()) == NULL)
         return NULL;
-    if (!private_heap->watched && fork_lock_watch(&private_heap->lock) != 0) {
-        private_heap_put_unused(private_heap);
-        return NULL;
-    }
+    if (!private_heap->watched)
+        fork_lock_watch(&private_heap->lock);
     private_heap->watched = true;
     /* No lock is held over harden_seed, which makes a system call. The heap is not in use, so no
      * other thread reads the seed. */

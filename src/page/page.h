@@ -406,16 +406,15 @@ struct fork_lock {
 
 /* Adds a lock to those that fork takes, unless it is one of them already. The memory of the lock
  * must exist until fork_lock_unwatch.
- * Returns: 0 or a negative errno.
  * Locking: none of these locks held. */
-int fork_lock_watch(struct fork_lock *lock);
+void fork_lock_watch(struct fork_lock *lock);
 
 /* Removes a lock from those that fork takes.
  * Locking: none of these locks held. */
 void fork_lock_unwatch(struct fork_lock *lock);
 
-/* The generation of this process: the number of forks from the first process to it, counted once a
- * lock is watched. The generation differs between a child and its parent. */
+/* The generation of this process: the number of forks from the first process to it. It differs
+ * between a child and its parent. */
 uint32_t fork_lock_process(void);
 
 /* Takes the lock; waits if another thread holds it. Acquire: pairs with fork_lock_release. */

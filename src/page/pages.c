@@ -90,6 +90,79 @@ void pages_thaw_in_child(void)
 
 bool pages_forked_alone(void) { return was_alone; }
 
+/* The locks that fork takes, and their list.
+ *
+ * The fork handlers freeze the list's own lock first and then each lock of the list. No thread
+ * waits for one of these locks while it holds another, so the order does not matter. Each step of a
+ * change of the list leaves it whole from `next` to `next`, for a signal handler that forks.
+ */
+static struct fork_lock fork_lock_list = {.next = &fork_lock_list, .prev = &fork_lock_list};
+static uint32_t fork_generation; /* atomic: number of forks from the first process to this one */
+
+void fork_lock_acquire(struct fork_lock *lock) { lock_acquire_after_fork(&lock->lock); }
+
+void fork_lock_release(struct fork_lock *lock) { lock_release(&lock->lock); }
+
+static void fork_lock_before(void)
+{
+    lock_freeze(&fork_lock_list.lock);
+    for (struct fork_lock *entry = fork_lock_list.next; entry != &fork_lock_list;
+         entry = entry->next)
+        lock_freeze(&entry->lock);
+}
+
+static void fork_lock_after(void)
+{
+    for (struct fork_lock *entry = fork_lock_list.next; entry != &fork_lock_list;
+         entry = entry->next)
+        lock_thaw(&entry->lock);
+    lock_thaw(&fork_lock_list.lock);
+}
+
+static void fork_lock_in_child(void)
+{
+    store_relaxed(&fork_generation, fork_generation + 1);
+    fork_lock_after();
+}
+
+uint32_t fork_lock_process(void) { return load_relaxed(&fork_generation); }
+
+void fork_lock_watch(struct fork_lock *lock)
+{
+    fork_lock_acquire(&fork_lock_list);
+    if (lock->next == NULL) {
+        lock->next = &fork_lock_list;
+        lock->prev = fork_lock_list.prev;
+        store_release(&fork_lock_list.prev->next,
+                      lock); /* pairs with a signal handler that forks */
+        fork_lock_list.prev = lock;
+    }
+    fork_lock_release(&fork_lock_list);
+}
+
+void fork_lock_unwatch(struct fork_lock *lock)
+{
+    fork_lock_acquire(&fork_lock_list);
+    lock->next->prev = lock->prev;
+    lock->prev->next = lock->next;
+    lock->next = lock->prev = NULL;
+    fork_lock_release(&fork_lock_list);
+}
+
+/* The locks that fork takes are frozen before those of the page layer, because a thread may take
+ * the latter while it holds one of the former. */
+static void pages_before_fork(void)
+{
+    fork_lock_before();
+    pages_freeze();
+}
+
+static void pages_after_fork(void)
+{
+    pages_thaw();
+    fork_lock_after();
+}
+
 static void pages_after_fork_in_child(void)
 {
     pages_thaw_in_child();
@@ -97,16 +170,19 @@ static void pages_after_fork_in_child(void)
     os_random_after_fork();
     if (on_fork)
         on_fork();
+    fork_lock_in_child();
 }
 
-void pages_start(void)
+/* Also when the program or the library is loaded. A first use of an allocator may come while
+ * another thread forks, and libc would let it wait for the fork. */
+__attribute__((constructor(101))) void pages_start(void)
 {
     static bool started; /* atomic */
     if (likely(load_relaxed(&started)) || exchange_acq_rel(&started, true))
         return;
     os_init();
     meta_start(arena_pages_for_metadata);
-    (void)os_fork_register(pages_freeze, pages_thaw, pages_after_fork_in_child);
+    (void)os_fork_register(pages_before_fork, pages_after_fork, pages_after_fork_in_child);
 }
 
 void pages_init(const struct slab_shape *shapes)
@@ -500,73 +576,6 @@ void pages_clear(struct span *span, size_t size_bytes)
         else if (way == WRITE_PAGES)
             memset(start, 0, count << PAGE_SHIFT);
     }
-}
-
-/* The locks that fork takes, and their list.
- *
- * The fork handlers freeze the list's own lock first and then each lock of the list. No thread
- * waits for one of these locks while it holds another, so the order does not matter. The handlers
- * are registered by the first fork_lock_watch and stay. Each step of a change of the list leaves it
- * whole from `next` to `next`, for a signal handler that forks.
- */
-static struct fork_lock fork_lock_list = {.next = &fork_lock_list, .prev = &fork_lock_list};
-static bool fork_handlers_registered; /* lock: fork_lock_list; with libc */
-
-static uint32_t fork_generation; /* atomic: number of forks from the first process to this one */
-
-void fork_lock_acquire(struct fork_lock *lock) { lock_acquire_after_fork(&lock->lock); }
-
-void fork_lock_release(struct fork_lock *lock) { lock_release(&lock->lock); }
-
-static void fork_lock_before(void)
-{
-    lock_freeze(&fork_lock_list.lock);
-    for (struct fork_lock *entry = fork_lock_list.next; entry != &fork_lock_list;
-         entry = entry->next)
-        lock_freeze(&entry->lock);
-}
-
-static void fork_lock_after(void)
-{
-    for (struct fork_lock *entry = fork_lock_list.next; entry != &fork_lock_list;
-         entry = entry->next)
-        lock_thaw(&entry->lock);
-    lock_thaw(&fork_lock_list.lock);
-}
-
-static void fork_lock_in_child(void)
-{
-    store_relaxed(&fork_generation, fork_generation + 1);
-    fork_lock_after();
-}
-
-uint32_t fork_lock_process(void) { return load_relaxed(&fork_generation); }
-
-int fork_lock_watch(struct fork_lock *lock)
-{
-    fork_lock_acquire(&fork_lock_list);
-    int error = fork_handlers_registered
-                    ? 0
-                    : os_fork_register(fork_lock_before, fork_lock_after, fork_lock_in_child);
-    fork_handlers_registered = error == 0;
-    if (error == 0 && lock->next == NULL) {
-        lock->next = &fork_lock_list;
-        lock->prev = fork_lock_list.prev;
-        store_release(&fork_lock_list.prev->next,
-                      lock); /* pairs with a signal handler that forks */
-        fork_lock_list.prev = lock;
-    }
-    fork_lock_release(&fork_lock_list);
-    return error;
-}
-
-void fork_lock_unwatch(struct fork_lock *lock)
-{
-    fork_lock_acquire(&fork_lock_list);
-    lock->next->prev = lock->prev;
-    lock->prev->next = lock->next;
-    lock->next = lock->prev = NULL;
-    fork_lock_release(&fork_lock_list);
 }
 
 /* Runs of pages and descriptors for the allocators other than the heap: see page.h.

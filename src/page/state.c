@@ -171,7 +171,6 @@ void pages_leave_shard(uint8_t number)
 void shards_forget_threads(void)
 {
     memset(shard_users.threads, 0, sizeof shard_users.threads);
-    store_relaxed(&shard_users.threads[own_shard], (uint16_t)1);
 }
 
 /* Puts a list of runs or headers of one shard on the stack `deferred`. */

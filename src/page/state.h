@@ -119,7 +119,8 @@ void shard_release(struct page_shard *shard);
  * Locking: shard's lock held. */
 void shard_count_committed(struct page_shard *shard, size_t change);
 
-/* Counts no thread but the calling one as a user of shards.
+/* Counts no thread as a user of shards. The thread of the child enters its shard again, if it has a
+ * heap.
  * Threads: the child of a fork. */
 void shards_forget_threads(void);
 

@@ -42,11 +42,7 @@ api struct cairn_tlsf_shared *cairn_tlsf_share(struct cairn_tlsf *heap)
     if (shared == NULL)
         return NULL;
     *shared = (struct cairn_tlsf_shared){.heap = heap, .magic = SHARED_MAGIC};
-    if (fork_lock_watch(&shared->lock) != 0) {
-        cairn_tlsf_free(heap, shared);
-        host_note_no_memory();
-        return NULL;
-    }
+    fork_lock_watch(&shared->lock);
     heap->shared = place_of(heap, shared);
     return shared;
 }

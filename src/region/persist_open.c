@@ -524,7 +524,7 @@ static int persist_open_for_writing(struct cairn_persist *heap,
     if (error == 0)
         error = persist_announce(heap);
     if (error == 0)
-        error = fork_lock_watch(&heap->lock);
+        fork_lock_watch(&heap->lock);
     return error;
 }
 
@@ -539,7 +539,7 @@ static int persist_open_for_reading(struct cairn_persist *heap, const char **why
     if (error == 0)
         error = os_protect(heap->base, heap->mapped_bytes, OS_READ);
     if (error == 0)
-        error = fork_lock_watch(&heap->lock);
+        fork_lock_watch(&heap->lock);
     return error;
 }
 

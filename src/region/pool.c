@@ -245,10 +245,8 @@ static bool pool_share(struct cairn_pool *pool)
     pool->common = pool_magazine_make(pool);
     if (pool->common == NULL)
         return false;
-    if (fork_lock_watch(&pool->lock) == 0)
-        return true;
-    pool_magazine_end(pool->common);
-    return false;
+    fork_lock_watch(&pool->lock);
+    return true;
 }
 
 /* Ends a pool whose slabs and magazines have ended. */

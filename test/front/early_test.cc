@@ -6,7 +6,11 @@
 
 #include "heap/heap_layer.h"
 
-extern "C" void (*const front_early)(void);
+extern "C" {
+#include "os/memory.h"
+
+extern void (*const front_early)(void);
+}
 
 namespace early_test
 {
@@ -55,6 +59,8 @@ TEST(Early, BlocksOutliveTheWord)
 
 TEST(Early, FreeOfNullBeforeTheWordHasItsValue)
 {
+    // As before the heap has started, when the header of no block can still be written.
+    ASSERT_EQ(os_protect(&page_map, os_page_size(), OS_WRITE), 0);
     in_thread([] {
         thread_heap = nullptr;
         free_fast(nullptr);

@@ -4,11 +4,16 @@
 // Each case runs in a process of its own (a threadsafe death test starts this program anew), since
 // the set-up of one allocator would serve the others. The other thread holds the lock of the layer
 // when fork is called: with fork handlers fork waits for it, without them the child waits for ever.
+//
+// The first use of an allocator must not make a state that only its thread can end: it may wait for
+// a fork in a system call or in libc, and the child would wait for ever. The linker redirects the
+// library's calls of two functions to this file, to stop a thread there (--wrap).
 
 #include <cairn/fifo.h>
 #include <cairn/heap.h>
 #include <cairn/pages.h>
 #include <cairn/pool.h>
+#include <cairn/private_heap.h>
 #include <cairn/ring.h>
 #include <cairn/scope.h>
 #include <cairn/stack.h>
@@ -23,6 +28,11 @@
 
 extern "C" {
 #include "page/state.h"
+
+int __real_os_huge_pages(void *start, size_t size_bytes, bool on);
+int __wrap_os_huge_pages(void *start, size_t size_bytes, bool on);
+int __real_os_fork_register(void (*before)(void), void (*in_parent)(void), void (*in_child)(void));
+int __wrap_os_fork_register(void (*before)(void), void (*in_parent)(void), void (*in_child)(void));
 }
 
 namespace
@@ -62,6 +72,44 @@ template <typename Use> [[noreturn]] void fork_while_pages_are_locked(Use use)
     pthread_join(thread, nullptr);
     if (WIFSIGNALED(status))
         fprintf(stderr, "the child ended by signal: %s\n", strsignal(WTERMSIG(status)));
+    _exit(status == 0 ? 0 : 1);
+}
+
+std::atomic<bool> g_stops, g_stopped;
+
+void stop_here()
+{
+    g_stopped = g_stops.load();
+    while (g_stops)
+        usleep(100);
+}
+
+// Ends the process, with 0 when the child could continue. Another thread is within its first use of
+// an allocator when fork is called, or past it.
+template <typename Use> [[noreturn]] void fork_during_the_first(Use use)
+{
+    static std::atomic<bool> done;
+    g_stops = true;
+    pthread_t thread;
+    const auto run = [](void *argument) -> void * {
+        (*static_cast<Use *>(argument))();
+        done = true;
+        return nullptr;
+    };
+    if (pthread_create(&thread, nullptr, run, &use) != 0)
+        _exit(2);
+    while (!g_stopped && !done)
+        usleep(100);
+    const pid_t child = fork();
+    g_stops = false;
+    if (child == 0) {
+        alarm(20);
+        use();
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    pthread_join(thread, nullptr);
     _exit(status == 0 ? 0 : 1);
 }
 
@@ -150,4 +198,40 @@ TEST_F(LoneAllocatorDeathTest, Tlsf)
         [] { fill(cairn_tlsf_alloc(cairn_tlsf_new(2 * kBytes), kBytes), kBytes); });
 }
 
+#define EXPECT_CHILD_BEGINS(use)                                                                   \
+    EXPECT_EXIT(fork_during_the_first(use), testing::ExitedWithCode(0), "")
+
+TEST_F(LoneAllocatorDeathTest, FirstBlockDuringAFork)
+{
+    EXPECT_CHILD_BEGINS([] { fill(cairn_malloc(100), 100); });
+}
+
+TEST_F(LoneAllocatorDeathTest, FirstPrivateHeapDuringAFork)
+{
+    EXPECT_CHILD_BEGINS([] {
+        cairn_private_heap *heap = cairn_private_heap_new(nullptr);
+        fill(cairn_private_heap_alloc(heap, 100), 100);
+    });
+}
+
+TEST_F(LoneAllocatorDeathTest, FirstSharedTlsfDuringAFork)
+{
+    EXPECT_CHILD_BEGINS([] {
+        cairn_tlsf_shared *heap = cairn_tlsf_share(cairn_tlsf_new(kBytes));
+        fill(cairn_tlsf_shared_alloc(heap, 100), 100);
+    });
+}
+
 } // namespace
+
+int __wrap_os_huge_pages(void *start, size_t size_bytes, bool on)
+{
+    stop_here();
+    return __real_os_huge_pages(start, size_bytes, on);
+}
+
+int __wrap_os_fork_register(void (*before)(void), void (*in_parent)(void), void (*in_child)(void))
+{
+    stop_here();
+    return __real_os_fork_register(before, in_parent, in_child);
+}

@@ -293,8 +293,7 @@ int fork_beside_the_first_heap(size_t n)
 {
     static struct fork_lock known;
     heap_start();
-    if (fork_lock_watch(&known) != 0) // so that the handlers of fork are registered
-        return 1;
+    fork_lock_watch(&known);
     stopped_thread::StoppedThread first([] { make(); });
     if (!first.stop_after(n))
         _exit(kOver);

@@ -85,6 +85,7 @@ TEST_F(Shards, EachThreadGetsOneThatTheFewestUse)
         EXPECT_EQ(pages_enter_shard(static_cast<uint8_t>(most - 1)), most - 1);
     }
     shards_forget_threads();
+    EXPECT_EQ(pages_enter_shard(static_cast<uint8_t>(most - 1)), most - 1);
     for (unsigned i = 0; i < most - 1; i++)
         EXPECT_NE(pages_enter_shard(0), most - 1) << "the one that this thread uses";
 }
