@@ -13,7 +13,8 @@
  * log of their own. TLSF has one region, which grows at its end with the file.
  *
  * Dead pages. A dead page is completely within one free block, and contains neither its header, nor
- * its links, nor its boundary tag. The contents of a dead page do not matter, so a commit omits it.
+ * its links, nor its boundary tag. Its contents do not matter, except that no header in it may look
+ * like that of a block in use, so most commits omit it (persist_to_log).
  * A page is found dead when a block is freed that is on this page or on an adjacent one. The page
  * is alive again when an allocation or a resize reaches it. This is known for the open heap only:
  * after an open or an abort no page counts as dead, but none is dirty either. The tail of a block
@@ -212,6 +213,8 @@ static void persist_note_freed(struct cairn_persist *heap, const void *block)
     if (!place_is_within(tlsf, at) || !word_matches(block_at(tlsf, at)->word, at, 0, BLOCK_FREE))
         return; /* misuse, which the free reports */
     place end = at + (place)word_size(block_at(tlsf, at)->word);
+    place base = place_of(tlsf, heap->base);
+    bitmap_set(heap->freed, (size_t)(at - base) / heap->page_bytes, 1);
     place low = at - (place)heap->page_bytes;
     place high = end + (place)heap->page_bytes;
     if (!place_is_within(tlsf, end))
@@ -220,7 +223,6 @@ static void persist_note_freed(struct cairn_persist *heap, const void *block)
         at -= (place)*block_footer(block_at(tlsf, at));
     if (word_is_free(block_at(tlsf, end)->word))
         end += (place)word_size(block_at(tlsf, end)->word);
-    place base = place_of(tlsf, heap->base);
     place first = larger_place(at + (place)sizeof(struct block), low) - base;
     place last = smaller_place(end - BLOCK_WORD_BYTES, high) - base;
     size_t first_page = align_up((size_t)first, heap->page_bytes) / heap->page_bytes;
@@ -558,7 +560,7 @@ api int cairn_persist_count_dirty(struct cairn_persist *heap, size_t *pages)
         error = dirty_find(heap);
     *pages = 0;
     for (size_t i = 0; error == 0 && i < (persist_pages(heap) + 63) / 64; i++)
-        *pages += count_bits(heap->dirty[i] & ~heap->dead[i]);
+        *pages += count_bits(heap->dirty[i] & persist_to_log(heap, i));
     fork_lock_release(&heap->lock);
     return -error;
 }

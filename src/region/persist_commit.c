@@ -104,7 +104,9 @@ int persist_restore_all(struct cairn_persist *heap)
 {
     size_t end = persist_pages(heap);
     /* Memory that is free now may have been in use at the last commit. */
-    __builtin_memset(heap->dead, 0, (end + 63) / 64 * sizeof *heap->dead);
+    size_t bytes = (end + 63) / 64 * sizeof *heap->dead;
+    __builtin_memset(heap->dead, 0, bytes);
+    __builtin_memset(heap->freed, 0, bytes);
     int error = dirty_find(heap);
     for (size_t page = bit_find(heap->dirty, 0, end); error == 0 && page < end;
          page = bit_find(heap->dirty, page + 1, end))
@@ -150,14 +152,11 @@ static int persist_release_all(struct cairn_persist *heap)
     int error = -persist_refusal(heap);
     if (error == 0)
         error = dirty_find(heap);
-    size_t page = bit_find(heap->dirty, 0, end);
-    while (page < end && bit_is_set(heap->dead, page))
-        page = bit_find(heap->dirty, page + 1, end);
-    if (error == 0 && page < end)
+    if (error == 0 && persist_next_to_log(heap, 0) < end)
         error = -EBUSY;
     if (error != 0)
         return error;
-    /* dirty pages that are dead hold free memory, so any contents are valid */
+    /* the other dirty pages hold free memory, and their committed images suit it, too */
     for (size_t i = 0; i < (end + 63) / 64; i++) {
         heap->kept[i] |= heap->dirty[i];
         heap->dirty[i] = 0;
@@ -266,7 +265,7 @@ static int persist_reserve_file(struct cairn_persist *heap)
 {
     size_t words = (persist_pages(heap) + 63) / 64;
     for (size_t i = 0; i < words; i++) {
-        uint64_t pages = heap->dirty[i] & ~heap->dead[i] & ~heap->reserved[i];
+        uint64_t pages = heap->dirty[i] & persist_to_log(heap, i) & ~heap->reserved[i];
         while (pages != 0) {
             unsigned first = lowest_bit(pages);
             uint64_t rest = ~(pages >> first);
@@ -292,8 +291,8 @@ static size_t persist_count_live(const struct cairn_persist *heap, size_t *skipp
     size_t live = 0;
     *skipped = 0;
     for (size_t i = 0; i < words; i++) {
-        live += count_bits(heap->dirty[i] & ~heap->dead[i]);
-        *skipped += count_bits(heap->dirty[i] & heap->dead[i]);
+        live += count_bits(heap->dirty[i] & persist_to_log(heap, i));
+        *skipped += count_bits(heap->dirty[i] & ~persist_to_log(heap, i));
     }
     return live;
 }
@@ -313,6 +312,9 @@ static void persist_note_committed(struct cairn_persist *heap, size_t pages, uin
 {
     size_t words = (persist_pages(heap) + 63) / 64;
     for (size_t i = 0; i < words; i++) {
+        uint64_t logged = heap->dirty[i] & persist_to_log(heap, i);
+        heap->freed[i] &= ~logged;
+        heap->bare[i] = (heap->bare[i] & ~logged) | (logged & heap->dead[i]);
         heap->kept[i] |= heap->dirty[i];
         heap->dirty[i] = 0;
     }

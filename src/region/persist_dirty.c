@@ -15,7 +15,7 @@
  * them. So the next commit has the pages that a failed commit found.
  *
  * Invariant: a page that was written since the last commit is in heap->dirty, or the next
- * dirty_find adds it. Pages with free memory only (heap->dead) may be left out.
+ * dirty_find adds it. Pages that a commit omits (persist_to_log) may be left out.
  *
  * Threads: heap->lock, except in the handler of SIGSEGV. The handler notes a page and makes it
  *     writable; the capture removes the note and makes the page read-only. Both hold trap_lock for
@@ -252,7 +252,8 @@ static void persist_find_faulted(struct cairn_persist *heap)
 static int persist_compare_range(struct cairn_persist *heap, size_t first, size_t end)
 {
     for (size_t page = first; page < end; page++) {
-        if (bit_is_set(heap->dirty, page) || bit_is_set(heap->dead, page))
+        if (bit_is_set(heap->dirty, page) ||
+            (persist_to_log(heap, page / 64) >> page % 64 & 1) == 0)
             continue;
         int error = log_read_image(heap, page, heap->buffer);
         if (error != 0)

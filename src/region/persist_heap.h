@@ -92,6 +92,9 @@ struct cairn_persist {
     uint32_t generation; /* atomic: changes whenever `flushing` or `checkpointing` ends */
     uint64_t *dirty;     /* lock: bitmap, pages found written and not committed */
     uint64_t *dead;      /* lock: bitmap, pages that hold free memory only */
+    uint64_t *freed;     /* lock: bitmap, pages with the header of a block that was freed since they
+                            were logged */
+    uint64_t *bare;      /* lock: bitmap, pages whose last committed image has no block in use */
     uint64_t *kept;      /* lock: bitmap, committed pages that may have a private copy */
     uint64_t *reserved;  /* lock: bitmap, pages that surely have disk space in the file */
     char *buffer;        /* lock: the chunk under construction, or a page for comparison */
@@ -126,6 +129,13 @@ inline_always size_t persist_pages(const struct cairn_persist *heap)
 {
     /* a checkpoint reads it without the lock */
     return load_relaxed(&heap->mapped_bytes) / heap->page_bytes;
+}
+/* The pages of one word of the bitmaps that a commit has to log if they are dirty: all but the dead
+ * ones. A dead page is logged once if the committed image still has a block in use that was freed:
+ * the image may become memory again, and a second free of the block has to be found. */
+inline_always uint64_t persist_to_log(const struct cairn_persist *heap, size_t word)
+{
+    return ~heap->dead[word] | (heap->freed[word] & ~heap->bare[word]);
 }
 inline_always bool bit_is_set(const uint64_t *words, size_t bit)
 {
@@ -186,7 +196,10 @@ typedef int log_visit(void *context, uint64_t page, const char *image, uint64_t 
 int log_walk(int file, uint64_t seed, size_t page_bytes, char *buffer, uint64_t most_bytes,
              struct log_end *end, log_visit *visit, void *context);
 
-/* Appends the dirty pages that are not dead to the current segment as commit `sequence`, and sets
+/* The first dirty page from `from` on that a commit has to log; the number of pages if none. */
+size_t persist_next_to_log(const struct cairn_persist *heap, size_t from);
+
+/* Appends the dirty pages of persist_to_log to the current segment as commit `sequence`, and sets
  * *bytes to its length. `pages` is their number.
  * Locking: lock held.
  * Returns: 0 or a negative errno. */

@@ -382,12 +382,11 @@ static void persist_add_page(struct builder *builder, size_t page)
               heap->base + page * size, size);
 }
 
-/* The first page from `from` on that is dirty and not dead. */
-static size_t persist_next_live(const struct cairn_persist *heap, size_t from)
+size_t persist_next_to_log(const struct cairn_persist *heap, size_t from)
 {
     size_t end = persist_pages(heap);
     size_t page = bit_find(heap->dirty, from, end);
-    while (page < end && bit_is_set(heap->dead, page))
+    while (page < end && (persist_to_log(heap, page / 64) >> page % 64 & 1) == 0)
         page = bit_find(heap->dirty, page + 1, end);
     return page;
 }
@@ -398,10 +397,10 @@ static void persist_note_places(struct cairn_persist *heap, struct segment *segm
     size_t size = heap->page_bytes;
     uint32_t most = chunk_pages_written(size);
     uint64_t chunk = segment->length;
-    size_t page = persist_next_live(heap, 0);
+    size_t page = persist_next_to_log(heap, 0);
     for (size_t left = pages; left > 0;) {
         uint32_t count = (uint32_t)smaller_of(left, most);
-        for (uint32_t i = 0; i < count; i++, page = persist_next_live(heap, page + 1)) {
+        for (uint32_t i = 0; i < count; i++, page = persist_next_to_log(heap, page + 1)) {
             segment->where[page] = chunk + chunk_image_offset(count, i, size);
             bitmap_set(segment->logged, page, 1);
         }
@@ -420,8 +419,8 @@ int log_append(struct cairn_persist *heap, uint64_t sequence, size_t pages, uint
                                           .sequence = sequence,
                                           .durable = heap->durable};
     uint32_t most = chunk_pages_written(heap->page_bytes);
-    size_t page = persist_next_live(heap, 0);
-    for (size_t left = pages; left > 0; left--, page = persist_next_live(heap, page + 1)) {
+    size_t page = persist_next_to_log(heap, 0);
+    for (size_t left = pages; left > 0; left--, page = persist_next_to_log(heap, page + 1)) {
         persist_add_page(&builder, page);
         builder.head.is_last = left == 1;
         builder.head.total_pages = left == 1 ? pages : 0;

@@ -458,23 +458,26 @@ static int persist_reserve(struct cairn_persist *heap, const struct cairn_persis
 /* Maps memory for bitmaps, tables and buffers. Only the parts in use become resident. */
 static int persist_take_tables(struct cairn_persist *heap)
 {
-    size_t pages = heap->capacity_bytes / heap->page_bytes;
-    size_t bitmap = align_up((pages + 63) / 64 * 8, 64);
-    size_t table = align_up(pages * 8, 64);
-    size_t run = CHECKPOINT_RUN_PAGES * heap->page_bytes;
-    heap->own_bytes = align_up(8 * bitmap + 2 * table + BUFFER_BYTES + run, heap->page_bytes);
-    char *at = os_map(heap->own_bytes);
-    heap->own_memory = at;
-    if (at == NULL)
-        return -ENOMEM;
     uint64_t **bitmaps[] = {&heap->dirty,
                             &heap->dead,
+                            &heap->freed,
+                            &heap->bare,
                             &heap->kept,
                             &heap->reserved,
                             &heap->tracker.faulted,
                             &heap->tracker.armed,
                             &heap->segments[0].logged,
                             &heap->segments[1].logged};
+    size_t pages = heap->capacity_bytes / heap->page_bytes;
+    size_t bitmap = align_up((pages + 63) / 64 * 8, 64);
+    size_t table = align_up(pages * 8, 64);
+    size_t run = CHECKPOINT_RUN_PAGES * heap->page_bytes;
+    heap->own_bytes =
+        align_up(countof(bitmaps) * bitmap + 2 * table + BUFFER_BYTES + run, heap->page_bytes);
+    char *at = os_map(heap->own_bytes);
+    heap->own_memory = at;
+    if (at == NULL)
+        return -ENOMEM;
     for (unsigned i = 0; i < countof(bitmaps); i++, at += bitmap)
         *bitmaps[i] = (uint64_t *)(void *)at;
     for (unsigned i = 0; i < 2; i++, at += table)

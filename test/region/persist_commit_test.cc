@@ -226,6 +226,78 @@ TEST_P(Commit, TicketsAreWaitedForInAnyOrder)
     EXPECT_EQ(stats_of(heap_).syncs, syncs + 1) << "one fdatasync for three commits";
 }
 
+// Eight blocks of two pages; five of them are freed, and the pages of most hold free memory only.
+void free_five_of_eight(cairn_persist *heap)
+{
+    char *blocks[8];
+    for (char *&block : blocks) {
+        block = allocate(heap, 8000);
+        memset(block, 1, 8000);
+    }
+    cairn_persist_set_root(heap, "freed", blocks[3]);
+    ASSERT_EQ(cairn_persist_commit(heap), 0);
+    ASSERT_EQ(cairn_persist_checkpoint(heap), 0);
+    for (size_t i = 1; i < 6; i++)
+        release(heap, blocks[i]);
+    ASSERT_EQ(cairn_persist_commit(heap), 0);
+}
+
+constexpr const char *kFreedTwice = "cairn: TLSF (double free|free) of 0x";
+
+TEST_P(Commit, ASecondFreeIsFoundInTheReopenedHeap)
+{
+    free_five_of_eight(heap_);
+    cairn_persist *copy = crash();
+    void *block = cairn_persist_get_root(copy, "freed");
+    EXPECT_DEATH(release(copy, block), kFreedTwice);
+    EXPECT_EQ(cairn_persist_close(copy), 0);
+}
+
+TEST_P(Commit, ASecondFreeIsFoundAfterAnAbortAndATrim)
+{
+    free_five_of_eight(heap_);
+    ASSERT_EQ(cairn_persist_abort(heap_), 0);
+    void *block = cairn_persist_get_root(heap_, "freed");
+    EXPECT_DEATH(release(heap_, block), kFreedTwice);
+    ASSERT_EQ(cairn_persist_trim(heap_), 0);
+    EXPECT_DEATH(release(heap_, block), kFreedTwice);
+}
+
+TEST_P(Commit, ASecondFreeIsFoundAfterACommitHasDroppedCopies)
+{
+    ASSERT_EQ(cairn_persist_close(heap_), 0);
+    heap_ = open_heap(directory_.file(), options().with(CAIRN_PERSIST_WRITERS_PAUSE));
+    ASSERT_NE(heap_, nullptr);
+    free_five_of_eight(heap_);
+    char *other = allocate(heap_, 100);
+    for (int i = 0; i < 4; i++) {
+        *other = static_cast<char>(i);
+        ASSERT_EQ(cairn_persist_commit(heap_), 0);
+        ASSERT_EQ(cairn_persist_checkpoint(heap_), 0);
+    }
+    EXPECT_DEATH(release(heap_, cairn_persist_get_root(heap_, "freed")), kFreedTwice);
+}
+
+TEST_P(Commit, BlocksThatLiveBetweenTwoCommitsAreNotLogged)
+{
+    char *stays = allocate(heap_, 100);
+    uint64_t logged = 0;
+    for (int i = 0; i < 12; i++) {
+        *stays = static_cast<char>(i);
+        char *blocks[40];
+        for (char *&block : blocks) {
+            block = allocate(heap_, 3000);
+            memset(block, i, 3000);
+        }
+        for (char *block : blocks)
+            release(heap_, block);
+        ASSERT_EQ(cairn_persist_commit(heap_), 0);
+        if (i == 1)
+            logged = stats_of(heap_).logged_pages;
+    }
+    EXPECT_LE(stats_of(heap_).logged_pages - logged, 10u * 4) << "the page of `stays`, TLSF's";
+}
+
 TEST_P(Commit, OfAForksChildIsRefused)
 {
     char *block = allocate(heap_, 64);
