@@ -471,12 +471,26 @@ const char *persist_check_roots(const struct cairn_persist *heap)
 /* Inspection of the persistent heap: the check of every open, the full check, and the statistics.
  *
  * The check of every open compares each field that allocation uses without checking it with its
- * only valid value in a heap of that size. TLSF checks blocks, links and tags whenever it uses
- * them.
+ * valid values in a heap of that size. TLSF checks blocks, links and tags whenever it uses them.
  *
  * Threads: any; cairn_persist_check, cairn_persist_read_stats and cairn_persist_count_dirty take
  *     the heap's lock.
  */
+
+/* Whether each list of free blocks that is marked begins within the heap, and no other is used. */
+static bool persist_lists_are_sound(const struct cairn_tlsf *tlsf)
+{
+    uint64_t first = tlsf->first;
+    for (unsigned class = 0; class < TLSF_CLASSES_MAX; class ++) {
+        uint32_t second = tlsf->second[class / TLSF_SECOND_LEVELS];
+        place head = tlsf->head[class];
+        if ((second >> class % TLSF_SECOND_LEVELS & 1) != (head != 0) ||
+            (head != 0 && !place_is_within(tlsf, head)) ||
+            (first >> class / TLSF_SECOND_LEVELS & 1) != (second != 0))
+            return false;
+    }
+    return first >> TLSF_FIRST_LEVELS_MAX == 0;
+}
 
 /* Whether TLSF's structure is that of a heap of the state's size. */
 static bool persist_tlsf_is_sound(const struct cairn_persist *heap)
@@ -494,7 +508,8 @@ static bool persist_tlsf_is_sound(const struct cairn_persist *heap)
     size_t blocks =
         align_down(size - (size_t)region_first(region) - BLOCK_WORD_BYTES, TLSF_GRAIN_BYTES);
     return region_at(tlsf, region)->size_bytes == blocks && tlsf->total_bytes == blocks &&
-           tlsf->extent_bytes == blocks + BLOCK_WORD_BYTES && region_at(tlsf, region)->next == 0;
+           tlsf->extent_bytes == blocks + BLOCK_WORD_BYTES && region_at(tlsf, region)->next == 0 &&
+           tlsf->free_bytes <= blocks && persist_lists_are_sound(tlsf);
 }
 
 const char *persist_check_state(const struct cairn_persist *heap)

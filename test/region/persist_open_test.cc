@@ -119,6 +119,40 @@ TEST(PersistOpen, KeepsErrnoAndLeavesNothingBehind)
     EXPECT_EQ(open_descriptors(), before);
 }
 
+// Words of the allocator that a free or an allocation uses without a check: bitmaps and heads of
+// lists.
+TEST(PersistOpen, FindsDamagedLists)
+{
+    Directory directory;
+    cairn_persist *heap = open_heap(directory.file());
+    const struct cairn_tlsf *tlsf = persist_tlsf_of(heap);
+    const auto place_in_file = [&](const void *field) {
+        return static_cast<size_t>(static_cast<const char *>(field) - heap->base) +
+               PERSIST_DATA_OFFSET;
+    };
+    std::vector<size_t> places = {place_in_file(&tlsf->first),
+                                  place_in_file(&tlsf->free_bytes) + 6};
+    for (const unsigned i : {0U, 3U, 31U})
+        places.push_back(place_in_file(&tlsf->second[i]));
+    for (const unsigned i : {0U, 5U, 40U, 1023U})
+        places.push_back(place_in_file(&tlsf->head[i]));
+    ASSERT_EQ(cairn_persist_commit(heap), 0);
+    cairn_persist_close(heap);
+    const std::string bytes = read_file(directory.file());
+    for (const size_t place : places) {
+        std::string damaged = bytes;
+        damaged[place] = static_cast<char>(damaged[place] ^ 0x50);
+        write_file(directory.file(), damaged);
+        const char *why = nullptr;
+        EXPECT_EQ(open_heap(directory.file(), Options(), &why), nullptr) << place;
+        EXPECT_EQ(errno, EBADMSG);
+        EXPECT_STREQ(why, "the heap's allocator is damaged");
+    }
+    write_file(directory.file(), bytes);
+    ASSERT_NE(heap = open_heap(directory.file()), nullptr);
+    cairn_persist_close(heap);
+}
+
 TEST(PersistOpen, TheOptionCheckFindsDamage)
 {
     Directory directory;
