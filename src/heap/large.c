@@ -54,8 +54,6 @@ static struct span *large_take(size_t size_bytes, size_t alignment_bytes)
         /* At an address-space limit only the arenas may have addresses left. */
         if (unlikely(span == NULL))
             span = pages_take_free(large_pages(size_bytes), alignment_bytes);
-        if (unlikely(span == NULL) && pages_make_room(size_bytes, alignment_bytes))
-            span = pages_map_huge(size_bytes, alignment_bytes);
         return span;
     }
     return pages_take(large_pages(size_bytes), alignment_bytes);

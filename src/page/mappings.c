@@ -167,15 +167,15 @@ bool fork_run_each(span_visit *visit, void *context)
 
 bool pages_make_room(size_t size_bytes, size_t alignment_bytes)
 {
-    size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
-    if (pages > load_relaxed(&pages_state.committed_pages) || !limits_admit_hard(pages))
+    size_t bytes = align_up(size_bytes, os_page_size());
+    if (bytes >> PAGE_SHIFT > load_relaxed(&pages_state.committed_pages))
         return false;
     size_t slack = alignment_bytes > os_page_size() ? alignment_bytes : 0;
-    char *start = os_reserve((pages << PAGE_SHIFT) + slack);
+    char *start = os_reserve(bytes + slack);
     if (start == NULL)
         return false;
-    os_unmap(start, (pages << PAGE_SHIFT) + slack);
-    return grow_make_room(pages, false);
+    os_unmap(start, bytes + slack);
+    return grow_make_room((bytes + sizeof(struct page_leaf)) >> PAGE_SHIFT, false);
 }
 
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
@@ -187,6 +187,8 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
         return NULL;
     struct span *span = mapping_take(pages, alignment_bytes, 0, PAGE_BYTES);
     if (unlikely(span == NULL) && kept_mapping_purge(SIZE_MAX) != 0)
+        span = mapping_take(pages, alignment_bytes, 0, PAGE_BYTES);
+    if (unlikely(span == NULL) && pages_make_room(size_bytes, alignment_bytes))
         span = mapping_take(pages, alignment_bytes, 0, PAGE_BYTES);
     if (span == NULL) {
         limits_unclaim_mapping(pages);
@@ -298,11 +300,14 @@ bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
     size_t more = new_bytes > old_bytes ? (new_bytes - old_bytes) >> PAGE_SHIFT : 0;
     if (more != 0 && !limits_claim_mapping(more))
         return false;
-    bool in_place = os_resize(span->base, old_bytes, new_bytes) == 0;
     /* Growing in place, the block may reach a region that the page map does not cover. Only its
      * first page needs an entry. */
-    if (!in_place &&
-        (new_bytes < old_bytes || !may_move || !mapping_move(span, old_bytes, new_bytes))) {
+    bool resized = os_resize(span->base, old_bytes, new_bytes) == 0 ||
+                   (more != 0 && may_move &&
+                    (mapping_move(span, old_bytes, new_bytes) ||
+                     (pages_make_room(more << PAGE_SHIFT, PAGE_BYTES) &&
+                      mapping_move(span, old_bytes, new_bytes))));
+    if (!resized) {
         limits_unclaim_mapping(more);
         return false;
     }

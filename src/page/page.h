@@ -190,10 +190,9 @@ bool pages_shrink(struct span *span, size_t pages);
  * Returns: NULL when out of memory or above the hard limit. */
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes);
 
-/* Lets the system commit a huge block that it has refused, in place of free runs. Not for a
- * block longer than all that the arenas have, nor where the hard limit refused it, nor where there
- * are no addresses for it.
- * Returns: whether pages_map_huge should try again. */
+/* Lets the system commit a mapping that it has refused, in place of free runs. Not for one that is
+ * longer than all that the arenas have, nor where there are no addresses for it.
+ * Returns: whether to try again. */
 bool pages_make_room(size_t size_bytes, size_t alignment_bytes);
 
 /* Gives back a huge block, or keeps its mapping: see kept_mappings.h. */

@@ -258,6 +258,8 @@ api struct cairn_tlsf *cairn_tlsf_new(size_t size)
     size_t used = cairn_tlsf_bytes_for(size != 0 ? size : CAIRN_TLSF_NEW_BYTES);
     size_t mapped = align_up(used, os_page_size());
     void *memory = mapped != 0 ? os_map(mapped) : NULL;
+    if (memory == NULL && mapped != 0 && pages_make_room(mapped, PAGE_BYTES))
+        memory = os_map(mapped);
     if (memory == NULL) {
         errno = ENOMEM;
         return NULL;

@@ -103,8 +103,12 @@ static struct span *page_runs_map_span(size_t bytes, size_t align)
             pages_give_huge(span);
             span = NULL;
         }
+        unsigned tag = SPAN_RUN_HUGE;
+        /* At an address-space limit only the arenas may have addresses left. */
+        if (span == NULL && (span = pages_take_free(bytes >> PAGE_SHIFT, align)) != NULL)
+            tag = SPAN_RUN;
         if (span)
-            page_runs_enter(span, SPAN_RUN_HUGE);
+            page_runs_enter(span, tag);
         return span;
     }
     if (bytes == PAGE_BYTES && align <= PAGE_BYTES && (span = page_runs_take_waiting()) != NULL) {

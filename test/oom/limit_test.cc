@@ -5,6 +5,14 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <cairn/heap.h>
+#include <cairn/pages.h>
+#include <cairn/tlsf.h>
+
 #include "oom/holder.h"
 
 namespace limit_test
@@ -103,5 +111,65 @@ INSTANTIATE_TEST_SUITE_P(Workloads, Limit,
                          testing::ValuesIn(oom::kWorkloads,
                                            oom::kWorkloads + std::size(oom::kWorkloads) - 1),
                          [](const auto &each) { return each.param.name; });
+
+// Frees 180 MiB of short blocks, then makes one long one under a limit that has no room for both.
+// Returns: the exit status of the child that does so; 0 if it got the long block.
+int make_long_one(int resource, void *(*make)())
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        std::vector<void *> blocks;
+        for (int i = 0; i < 2880; i++) {
+            blocks.push_back(cairn_malloc(64 * kKiB));
+            if (blocks.back() == nullptr)
+                _exit(2);
+            memset(blocks.back(), 1, 64 * kKiB);
+        }
+        for (void *block : blocks)
+            cairn_free(block);
+        struct rlimit now = {};
+        std::ifstream status("/proc/self/status");
+        for (std::string word; status >> word;)
+            if (word == (resource == RLIMIT_DATA ? "VmData:" : "VmSize:"))
+                status >> now.rlim_cur;
+        set_limit(resource, (now.rlim_cur << 10) + 16 * kMiB);
+        auto *block = static_cast<char *>(make());
+        if (block)
+            block[40 * kMiB - 1] = 1;
+        _exit(block ? 0 : 3);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return status;
+}
+
+// The freed blocks make room for it, whichever allocator asks.
+TEST(LimitRoom, FreedBlocksGiveWay)
+{
+    if (kOwnsAddressSpace || config_guarded_blocks || CAIRN_TEST_EMULATED)
+        GTEST_SKIP() << "needs the memory of a sanitizer, keeps no pages, or has no such limit";
+    const auto map = [] { return cairn_pages_map(100 * kMiB, 4096, 0); };
+    EXPECT_EQ(make_long_one(RLIMIT_DATA, [] { return cairn_malloc(100 * kMiB); }), 0);
+    EXPECT_EQ(make_long_one(RLIMIT_DATA, map), 0);
+    EXPECT_EQ(make_long_one(RLIMIT_AS, [] { return cairn_pages_map(40 * kMiB, 4096, 0); }), 0)
+        << "from an arena, which has addresses";
+    EXPECT_EQ(make_long_one(RLIMIT_DATA, []() -> void * { return cairn_tlsf_new(100 * kMiB); }), 0);
+}
+
+TEST(LimitRoom, FreedBlocksGiveWayToOneThatGrows)
+{
+    if (kOwnsAddressSpace || config_guarded_blocks || CAIRN_TEST_EMULATED)
+        GTEST_SKIP() << "needs the memory of a sanitizer, keeps no pages, or has no such limit";
+    static void *grown;
+    grown = cairn_malloc(250 * kMiB);
+    EXPECT_EQ(make_long_one(RLIMIT_DATA, [] { return cairn_realloc(grown, 300 * kMiB); }), 0);
+    cairn_free(grown);
+    grown = cairn_pages_map(250 * kMiB, 4096, 0);
+    EXPECT_EQ(
+        make_long_one(RLIMIT_DATA,
+                      [] { return cairn_pages_remap(grown, 250 * kMiB, 300 * kMiB, 4096, 0); }),
+        0);
+    EXPECT_EQ(cairn_pages_unmap(grown, 250 * kMiB), 0);
+}
 
 } // namespace limit_test

@@ -367,17 +367,18 @@ TEST_F(Grow, FreeRunsGiveWayToAHugeBlockAtADataLimit)
     const struct rlimit limit = {data_bytes_of_process() + page_layer::kMiB, before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_DATA, &limit), 0);
     constexpr size_t kBytes = 64 * page_layer::kMiB;
-    EXPECT_EQ(pages_map_huge(kBytes, PAGE_BYTES), nullptr);
-    EXPECT_TRUE(pages_make_room(kBytes, PAGE_BYTES));
-    struct span *huge = pages_map_huge(kBytes, PAGE_BYTES);
-    EXPECT_NE(huge, nullptr);
     page_limits limits;
     pages_read_limits(&limits);
     page_limits limited = limits;
     limited.hard_limit_bytes = page_layer::kMiB;
     pages_configure(&limited);
-    EXPECT_FALSE(pages_make_room(kBytes, PAGE_BYTES)) << "the hard limit refuses";
+    const size_t committed = load_relaxed(&pages_state.committed_pages);
+    EXPECT_EQ(pages_map_huge(kBytes, PAGE_BYTES), nullptr);
+    EXPECT_EQ(load_relaxed(&pages_state.committed_pages), committed) << "the hard limit refuses";
     pages_configure(&limits);
+    struct span *huge = pages_map_huge(kBytes, PAGE_BYTES);
+    ASSERT_NE(huge, nullptr);
+    EXPECT_TRUE(pages_resize_huge(huge, kBytes + kBytes / 4, true));
     EXPECT_FALSE(pages_make_room(size_t{1} << 60, PAGE_BYTES)) << "there are no such addresses";
     ASSERT_EQ(setrlimit(RLIMIT_DATA, &before), 0);
     if (huge)
