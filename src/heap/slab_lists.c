@@ -310,7 +310,7 @@ static void slab_lists_count_slabs(struct heap *heap, unsigned class, ptrdiff_t 
 bool heap_move_slab(struct heap *from, struct heap *to, struct span *slab)
 {
     unsigned class = slab_class(slab);
-    if (load_relaxed(&to->look_after_fork))
+    if (load_relaxed(&to->look_after_fork) || load_relaxed(&from->look_after_fork))
         return false;
     if (from->current[class] == slab)
         heap_put_aside(from, class);

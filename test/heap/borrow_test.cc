@@ -676,20 +676,22 @@ TEST_F(Borrow, NoPagesThatTheHardLimitRefuses)
 }
 
 // Its look takes back all borrowed blocks of its slabs, as if threads of the parent had borrowed
-// them.
-TEST_F(Borrow, AHeapThatLooksAfterAForkReclaimsNoSlab)
+// them. No slab comes to it before, and none that it has not looked at leaves it.
+TEST_F(Borrow, AHeapThatLooksAfterAForkReclaimsNoSlabAndLosesNone)
 {
-    for (bool looks : {false, true}) {
+    for (int looking : {0, 1, 2}) {
+        const bool looks = looking != 0;
         void *block = nullptr;
         struct heap *ended = nullptr;
         heap_layer::in_thread([&] {
             block = allocate(100);
             ended = thread_heap;
         });
-        store_relaxed(&heap_->look_after_fork, looks);
+        struct heap *one = looking == 1 ? heap_ : ended;
+        store_relaxed(&one->look_after_fork, looks);
         struct span *slab = heap_layer::span_of(block);
         free_fast(block);
-        EXPECT_EQ(slab_heap(slab) == ended, looks);
+        EXPECT_EQ(slab_heap(slab) == ended, looks) << looking;
         heap_trim(heap_);
         (void)heap_release(0);
     }
