@@ -356,31 +356,15 @@ static void arena_ask_for_huge_pages(struct arena *arena, char *start, size_t pa
     store_relaxed(&any_asked, true);
 }
 
-/* Another thread may request huge pages at the same time. The other thread sets `asked` before
- * `begun`, so a bit of `begun` that is taken here is restored by arenas_end_trim. Two trims at the
- * same time work on the union of their bits. */
-bool arenas_begin_trim(struct page_shard *shard)
-{
-    bool any = false;
-    for (struct arena *arena = shard->arenas; arena; arena = arena->next) {
-        arena->trimmed |= exchange_acquire(&arena->begun, (uint64_t)0);
-        any = any || arena->trimmed != 0;
-    }
-    return any;
-}
-
-bool arena_may_hold_rests(const struct arena *arena, const char *start, size_t size_bytes)
+void arena_mark_rests(struct arena *arena, const char *start, size_t pages)
 {
     uintptr_t from = (uintptr_t)start;
-    return (arena->trimmed & arena_parts_of(arena, from, from + size_bytes)) != 0;
-}
-
-void arenas_end_trim(struct page_shard *shard)
-{
-    for (struct arena *arena = shard->arenas; arena; arena = arena->next) {
-        fetch_or_acq_rel(&arena->begun, arena->trimmed & load_acquire(&arena->asked));
-        arena->trimmed = 0;
-    }
+    uint64_t parts = arena_parts_of(arena, from, from + (pages << PAGE_SHIFT));
+    if ((load_relaxed(&arena->begun) & parts) == 0)
+        return;
+    for (size_t page = arena_page(arena, start), end = page + pages; page < end; page++)
+        if (bitmap_count(arena->purged, page, 1) == 0)
+            bitmap_set(arena->dirty, page, 1);
 }
 
 size_t arena_withdraw_advice(const char *start, size_t size_bytes)

@@ -44,9 +44,8 @@ struct arena {
     uint64_t *whole; /* atomic: a bit for each huge page, set when it was requested and no part of
                         it was purged since */
     uint64_t asked;  /* atomic: a bit for each 64th, set where huge pages may have been requested */
-    uint64_t begun;  /* atomic: a bit for each 64th, set where a huge page may be resident that was
-                        not handed out whole */
-    uint64_t trimmed;         /* shard's lock: bits of `begun` that the current trim examines */
+    uint64_t begun;  /* atomic: a bit for each 64th, set where huge pages were ever requested: one
+                        may be resident that was not handed out whole */
     struct page_shard *shard; /* const after init: whose arena it is */
     struct arena *next;       /* const once it is in the list of the shard: an older one */
 };
@@ -108,22 +107,10 @@ bool arena_uncommit(struct arena *arena, char *start, size_t pages);
  * Returns: the number of huge pages that were divided. */
 size_t arena_withdraw_advice(const char *start, size_t size_bytes);
 
-/* Begins a trim of the shard's arenas, before it examines free memory. A huge page is resident
- * whole once a part of it was handed out. Until arenas_end_trim, arena_may_hold_rests says where
- * that may have happened.
- * Locking: shard's lock held.
- * Returns: whether there is such a range in any arena. */
-bool arenas_begin_trim(struct page_shard *shard);
-
-/* During a trim: whether a huge page may be resident in the range because of a request for huge
- * pages, even if the request was withdrawn since.
+/* Marks those clean pages of a part of a huge page as dirty that may be resident because another
+ * part of it was handed out: huge pages were requested there, and the pages were never purged.
  * Locking: shard's lock held. */
-bool arena_may_hold_rests(const struct arena *arena, const char *start, size_t size_bytes);
-
-/* Ends the trim of a shard, after it has purged. From now on only ranges count for which the
- * request for huge pages still exists.
- * Locking: shard's lock held. */
-void arenas_end_trim(struct page_shard *shard);
+void arena_mark_rests(struct arena *arena, const char *start, size_t pages);
 
 /* All arenas in the order of their addition. The first arenas_count entries are const and may be
  * read without a lock. */

@@ -287,19 +287,19 @@ bool spans_merge(struct page_shard *shard)
     return any;
 }
 
+/* A huge page that is free as a whole was not handed out in part. */
 static void free_spans_mark_rest(struct span *span)
 {
     struct arena *arena = span_arena(span);
     char *end = span_end(span);
-    if (!arena_may_hold_rests(arena, span->base, (size_t)(end - span->base)))
+    if (load_relaxed(&arena->begun) == 0)
         return;
     span_withdraw(span);
     for (char *part = span->base, *next; part < end; part = next) {
         uintptr_t huge_end = align_down((uintptr_t)part, HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES;
         next = (char *)smaller_of(huge_end, (uintptr_t)end);
-        size_t bytes = (size_t)(next - part);
-        if (bytes != HUGE_PAGE_BYTES && arena_may_hold_rests(arena, part, bytes))
-            bitmap_set(arena->dirty, arena_page(arena, part), bytes >> PAGE_SHIFT);
+        if (next - part != HUGE_PAGE_BYTES)
+            arena_mark_rests(arena, part, (size_t)(next - part) >> PAGE_SHIFT);
     }
     store_relaxed(&span->dirty_pages,
                   bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages));
@@ -308,8 +308,6 @@ static void free_spans_mark_rest(struct span *span)
 
 cold void spans_mark_rests(struct page_shard *shard)
 {
-    if (!arenas_begin_trim(shard))
-        return;
     (void)spans_merge(shard);
     bins_each(shard, free_spans_mark_rest);
 }

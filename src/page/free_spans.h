@@ -86,8 +86,8 @@ bool span_has_place(const struct span *span);
  * Returns: whether there were any. */
 bool spans_merge(struct page_shard *shard);
 
-/* For a trim: begins it (arenas_begin_trim) and marks parts of free spans as dirty that share a
- * huge page with other spans and may be resident with it.
+/* For a trim: marks parts of free spans as dirty that share a huge page with other spans and may be
+ * resident with it (arena_mark_rests).
  * Locking: shard's lock held. */
 void spans_mark_rests(struct page_shard *shard);
 

@@ -460,23 +460,15 @@ size_t purge_outside(size_t pages)
     return config_guarded_blocks ? revoked_purge(pages) : kept_mapping_purge(pages);
 }
 
-/* Calls a function of the trim for each shard, with its lock held. Does nothing while another
- * thread forks; the next trim then finds the remaining pages. */
-static void purge_each_locked(void (*of_rests)(struct page_shard *shard))
+bool purge_trim(size_t keep_bytes)
 {
     for (unsigned i = 0; i < shard_count(); i++) {
         if (!shard_acquire(&page_shards[i]))
-            return;
-        of_rests(&page_shards[i]);
+            break; /* another thread forks; the next trim finds the remaining pages */
+        spans_mark_rests(&page_shards[i]);
         shard_release(&page_shards[i]);
-    }
-}
-
-bool purge_trim(size_t keep_bytes)
-{
-    purge_each_locked(spans_mark_rests);
-    for (unsigned i = 0; i < shard_count(); i++)
         store_relaxed(&page_shards[i].stuck_pages, (size_t)0);
+    }
     size_t keep = keep_bytes >> PAGE_SHIFT;
     size_t kept = pages_kept_outside();
     size_t free_pages, dirty;
@@ -487,6 +479,5 @@ bool purge_trim(size_t keep_bytes)
         purged = kept != 0 ? purge_outside(dirty - keep) : 0;
         purged += purge_pages(dirty - keep - smaller_of(purged, dirty - keep));
     }
-    purge_each_locked(arenas_end_trim);
     return purged != 0;
 }
