@@ -64,7 +64,7 @@ inline_always void *large_malloc(size_t size_bytes, void *(*slow)(size_t))
 {
     if (config_guarded_blocks || size_bytes > RUN_CACHE_SHORT_PAGES * PAGE_BYTES)
         return slow(size_bytes);
-    size_t length = run_length_of_size(size_bytes);
+    size_t length = run_length((size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT);
     struct span *span = run_cache_take_first(&thread_heap->runs, length);
     return likely(span != NULL) ? span->base : large_malloc_kept(size_bytes, slow);
 }

@@ -152,7 +152,6 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     }
     if (slab) {
         heap_unlist(heap, slab);
-        heap->slabs_aside--;
     } else {
         slab = refill_take_empty(heap, class, fills);
         if (slab == NULL)

@@ -61,13 +61,6 @@ inline_always size_t run_length(size_t pages)
     return 8 * (top - 3) + (last >> (top - 3));
 }
 
-/* Does what run_length does for the pages of a request above MEDIUM_REQUEST_MAX. */
-inline_always size_t run_length_of_size(size_t size_bytes)
-{
-    size_t last = size_bytes - 1;
-    size_t top = highest_bit(last);
-    return 8 * (top - 3 - PAGE_SHIFT) + (last >> (top - 3));
-}
 static_check(MEDIUM_REQUEST_MAX == RUN_EXACT_PAGES * PAGE_BYTES,
              "only longer runs serve a request");
 

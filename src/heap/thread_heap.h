@@ -123,7 +123,6 @@ struct heap {
     uint8_t calls_to_look; /* holder: slow calls until the next look; 0 stands for 256 */
     uint64_t looked_ms;    /* holder: time of the last look */
     size_t looked_at;      /* holder: progress of heap_look_after_fork */
-    size_t slabs_aside;    /* holder: number of slabs that are not current */
     size_t returned_pages; /* holder: pages of slabs that it gave back since the last settling */
     uint64_t settled_ms;   /* holder: time of the last settling, see slab_lists.c */
     size_t slab_pages;     /* holder: pages of its slabs */

@@ -322,21 +322,6 @@ cold bool grow_make_room(size_t pages, bool all)
 /* Pages of an arena for metadata, when the system gives no more addresses. Few programs execute
  * this, so it is apart from the code that every program loads. */
 
-/* lock of the first shard: the start of the last pages that were taken for metadata. Pages for
- * metadata never return, and scattered over the arenas they would leave no long runs, so further
- * ones are taken right before them. */
-static char *last_place;
-
-/* A free span of at least `pages` pages right before the last place.
- * Locking: lock of the first shard held.
- * Returns: NULL if there is none. */
-static cold struct span *grow_find_beside(size_t pages)
-{
-    struct span *span =
-        last_place ? span_free_neighbour(arena_of(last_place), last_place - PAGE_BYTES) : NULL;
-    return span && span->pages >= pages ? span : NULL;
-}
-
 /* Takes `*pages` pages from the end of a free span of the shard. A part of the span always remains,
  * so that no header is needed or left over. The start is rounded down to a system page, so `*pages`
  * may increase.
@@ -348,10 +333,7 @@ static cold char *grow_steal_free(struct page_shard *shard, size_t *pages)
     char *stolen = NULL;
     (void)spans_merge(shard);
     size_t least = *pages + (os_page_size() >> PAGE_SHIFT);
-    bool is_first = shard == &page_shards[0];
-    struct span *span = is_first ? grow_find_beside(least) : NULL;
-    if (span == NULL)
-        span = bins_find(shard, least, 1);
+    struct span *span = bins_find(shard, least, 1);
     if (span) {
         struct arena *arena = span_arena(span);
         char *end = span_end(span);
@@ -363,8 +345,6 @@ static cold char *grow_steal_free(struct page_shard *shard, size_t *pages)
                       bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages));
         span_release(arena, span);
         free_spans_note_dirty_low(shard);
-        if (is_first)
-            last_place = stolen;
         /* from now on neither free nor in use by a span */
         shard_count_committed(shard, 0 - *pages);
     }

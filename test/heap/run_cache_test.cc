@@ -57,10 +57,6 @@ TEST_F(RunCache, LengthsAreEightADoubling)
         if (rounded == pages) {
             EXPECT_EQ(run_length(pages), numbers++) << pages;
         }
-        if (pages > RUN_EXACT_PAGES) {
-            EXPECT_EQ(run_length_of_size((pages - 1) * PAGE_BYTES + 1), run_length(pages));
-            EXPECT_EQ(run_length_of_size(pages * PAGE_BYTES), run_length(pages));
-        }
     }
     EXPECT_EQ(numbers, size_t{RUN_LENGTHS});
     EXPECT_EQ(run_round(RUN_CACHE_SHORT_PAGES + 1), size_t{RUN_CACHE_SHORT_PAGES + 1});
