@@ -8,8 +8,7 @@
  *
  * Algorithm: the stack of R. K. Treiber, "Systems Programming: Coping with Parallelism", 1986.
  *
- * Threads: any. In the child of a fork the elements that other threads held are lost, and the owner
- * of a list may forget all (headers_forget, heaps_forget_orphans).
+ * Threads: any. In the child of a fork the elements that other threads held are lost.
  */
 #ifndef CAIRN_BASE_TAGGED_H
 #define CAIRN_BASE_TAGGED_H

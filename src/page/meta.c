@@ -269,11 +269,4 @@ void meta_start(char *(*steal_pages)(size_t size_bytes))
     store_release(&last_resort, steal_pages); /* release: pairs with meta_take_from_arena */
 }
 
-void meta_forget_chunks(void)
-{
-    store_relaxed(&range, (uintptr_t)0);
-    for (int kind = 0; kind < META_KINDS; kind++)
-        store_relaxed(&chunks[kind], (struct chunk *)NULL);
-}
-
 size_t meta_bytes(void) { return load_relaxed(&meta_total_bytes); }

@@ -59,10 +59,6 @@ void *meta_take(enum meta_kind kind, size_t size_bytes);
  * no pages. Before this call a refusal of the system is final. */
 void meta_start(char *(*steal_pages)(size_t size_bytes));
 
-/* In the child of a fork: forgets all ranges and chunks in use, because other threads may
- * have moved their cursors while the kernel copied the pages one after another. */
-void meta_forget_chunks(void);
-
 /* atomic: address space in use for metadata */
 extern hidden_data size_t meta_total_bytes;
 

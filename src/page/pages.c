@@ -1,8 +1,9 @@
 /* Taking and giving runs of pages, the start of the layer, and fork: see page.h.
  *
  * While the locks are frozen for a fork, other threads defer the runs that they give. The child
- * forgets these, and the headers in lists without a lock. Runs that were deferred before the freeze
- * are processed by it, and runs that other threads were purging are free in the child.
+ * forgets these. Runs that were deferred before the freeze are processed by it, and runs that other
+ * threads were purging are free in the child. The child keeps headers in lists without a lock and
+ * chunks of metadata: it sees the writes to them in their order (decision 3).
  */
 #include "base/alone.h"
 #include "base/atomic.h"
@@ -81,10 +82,7 @@ void pages_thaw_in_child(void)
             store_relaxed(&page_shards[i].deferred, (struct span *)NULL);
             spans_end_others_purges(&page_shards[i]);
         }
-        meta_forget_chunks();
     }
-    for (unsigned i = 0; !was_alone && i < shard_count(); i++)
-        headers_forget(&page_shards[i]);
     pages_thaw();
 }
 

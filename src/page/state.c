@@ -258,12 +258,6 @@ void headers_share(struct page_shard *shard)
         header_return(header_pop(shard, 0));
 }
 
-void headers_forget(struct page_shard *shard)
-{
-    for (unsigned kind = 0; kind < SIDE_UNIT_KINDS; kind++)
-        (void)tagged_pop_all(&shard->shared_headers[kind]);
-}
-
 /* Makes `count` adjacent headers, linked by `next`.
  * Returns: the first; NULL when out of memory. */
 static struct span *headers_make(const struct page_shard *shard, unsigned side_units,

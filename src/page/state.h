@@ -244,9 +244,6 @@ void header_return(struct span *span);
  * Locking: shard's lock held. */
 void headers_share(struct page_shard *shard);
 
-/* In the child of a fork: forgets the lists without a lock. */
-void headers_forget(struct page_shard *shard);
-
 /* The cap: how much free memory is kept instead of being purged at once. It learns.
  *
  * Purged memory costs page faults when it is needed again; kept memory is not available to other

@@ -16,6 +16,7 @@
 #include "page/page_layer.h"
 
 extern "C" {
+#include "base/tagged.h"
 #include "os/fault.h"
 #include "os/memory.h"
 #include "page/mappings.h"
@@ -136,16 +137,6 @@ TEST(Meta, FreePagesServeWhenTheSystemRefuses)
     EXPECT_LT(page_layer::stats().free_bytes, free_before);
 }
 
-TEST(Meta, AForksChildTakesFromItsOwnChunks)
-{
-    char *before = static_cast<char *>(meta_take(META_HOT, 128));
-    meta_forget_chunks();
-    char *after = static_cast<char *>(meta_take(META_HOT, 128));
-    ASSERT_NE(after, nullptr);
-    EXPECT_NE(after, before + 128);
-    EXPECT_TRUE(page_layer::reads(after, 128, 0));
-}
-
 TEST(Meta, ThreadsGetDifferentPieces)
 {
     constexpr size_t kThreads = 8;
@@ -182,7 +173,8 @@ class Header : public testing::Test
         page_layer::start();
         ASSERT_TRUE(lock_acquire(&page_layer::shard->lock));
         lock_release(&page_layer::shard->lock);
-        headers_forget(page_layer::shard);
+        for (uintptr_t &list : page_layer::shard->shared_headers)
+            (void)tagged_pop_all(&list);
     }
 };
 

@@ -153,23 +153,29 @@ TEST_F(PageFork, HeadersThatBecomeThoseOfRunsServeTheNextFork)
 
 // The lists that threads use without a lock may be copied in the middle of a step, so the child of
 // a process with threads forgets them.
-TEST_F(PageFork, TheChildForgetsHeadersThatThreadsMayUse)
+// Headers that other threads may take without a lock, and pieces of metadata.
+TEST_F(PageFork, TheChildHasTheHeadersAndTheChunksOfItsParent)
 {
-    uintptr_t *list = &page_layer::shard->shared_headers[0];
     struct span *header = header_take(page_layer::shard, 0);
     ASSERT_NE(header, nullptr);
-    const auto has_header = [&] { return header_take(page_layer::shard, 0) == header; };
     std::atomic<bool> over{false};
     std::thread other([&] {
         while (!over)
             std::this_thread::yield();
     });
     header_return(header);
-    ASSERT_FALSE(tagged_is_empty(list));
-    EXPECT_EQ(in_child([&] { return tagged_is_empty(list) && !has_header() ? 0 : 1; }), 0);
+    const size_t bytes = load_relaxed(&meta_total_bytes);
+    EXPECT_EQ(in_child([&] {
+                  return header_take(page_layer::shard, 0) == header &&
+                                 meta_take(META_HOT, 128) != nullptr &&
+                                 load_relaxed(&meta_total_bytes) == bytes
+                             ? 0
+                             : 1;
+              }),
+              0);
     over = true;
     other.join();
-    EXPECT_TRUE(has_header());
+    EXPECT_EQ(header_take(page_layer::shard, 0), header);
     header_return(header);
     pages_verify();
 }
