@@ -1,14 +1,12 @@
 /* Borrowing: blocks that a thread takes from other threads' slabs.
  *
  * A remote free marks its block and leaves it to the owner, which collects it when it allocates
- * next. Where threads take turns, as under the lock of an interpreter, owners wait: each thread
- * would make slabs for its turn while the blocks that it frees wait for other threads. The memory
- * of the process would be its live memory times the number of its threads. So if threads take
- * turns, a thread that would make another slab first looks into the mailboxes that other heaps have
- * for the class. Threads that run at the same time do so for blocks longer than a page only
- * (borrow_is_in_turn). From a slab found there it takes the slots that say REMOTE. These slots say
- * BORROWED from then on, and the thread hands them out before it takes a slab. The slab stays its
- * owner's, and a borrowed block is freed like every other block of that slab.
+ * next. Where threads take turns, owners wait, and each thread would make slabs for its turn
+ * (decision 38). So a thread that would make another slab first looks into the mailboxes that other
+ * heaps have for the class. Threads that run at the same time do so for blocks longer than a page
+ * only (borrow_is_in_turn). From a slab found there it takes the slots that say REMOTE. These slots
+ * say BORROWED from then on, and the thread hands them out before it takes a slab. The slab stays
+ * its owner's, and a borrowed block is freed like every other block of that slab.
  *
  * No other thread hands out or collects such a slot. The slab was taken out of the mailbox, so no
  * other thread drains it until it is returned, and it is QUEUED, so no other thread pushes it again

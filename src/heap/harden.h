@@ -219,8 +219,7 @@ inline_always void block_clear(char *block, size_t size_bytes)
     }
 }
 
-/* Prepares a free block to be handed out: checks that it is zero, places its canaries. Dies if the
- * block was written since its free. `is_small` says that the class of the block is a small one. */
+/* Does what harden_hand_out does. `is_small` says that the class of the block is a small one. */
 inline_always void *harden_hand_out_at(char *block, size_t block_bytes, size_t size_bytes,
                                        bool is_small)
 {

@@ -8,12 +8,12 @@
  *
  * `heap_hooks.on` is the state of all three. While it is 0, slow paths do nothing for hooks.
  *
- * malloc: the fast path has no counter and no branch for hooks. malloc finds the class of a size in
- * the heap's table `small_class`. A class whose mallocs a hook has to see is diverted: its sizes
- * map to class CLASS_COUNT, whose current slab is always the empty slab. Each malloc of it
- * therefore takes the slow path and ends in malloc_hooked (allocate.c). Guards divert one class at
- * a time, or all classes permanently; the profiler diverts some classes, the tracer all classes.
- * heap_route_class writes the table, except for the sizes that packed_turn_on changes.
+ * malloc: the fast path has no counter and no branch for hooks. A class whose mallocs a hook has to
+ * see is diverted: in the heap's table `small_class` its sizes map to class CLASS_COUNT, whose
+ * current slab is always the empty slab. Each malloc of it therefore takes the slow path and ends
+ * in malloc_hooked (allocate.c). Guards divert one class at a time, or all classes permanently; the
+ * profiler diverts some classes, the tracer all classes. heap_route_class writes the table, except
+ * for the sizes that packed_turn_on changes.
  *
  * free: a block whose end a hook has to see has a mark. The mark is LINK_PROFILED in its link byte
  * in place of LINK_LIVE, or `mark` in the span of a large or guarded block. The fast path of free
@@ -99,48 +99,39 @@ inline_always bool heap_is_hooked(void) { return heap_has_hook(UINT32_MAX); }
 /* Whether the tracer is set, or was set. */
 inline_always bool heap_is_traced(void) { return heap_has_hook(HOOK_TRACE | HOOK_TRACED); }
 
-/* Sets bits. If this changes the diversion of all classes, this thread's heap follows at once.
- * Threads: any. */
+/* Sets bits. If this changes the diversion of all classes, this thread's heap follows at once. */
 void hooks_set(uint32_t bits);
-/* Clears bits. If this changes the diversion of all classes, this thread's heap follows at once.
- * Threads: any. */
+/* Clears bits. If this changes the diversion of all classes, this thread's heap follows at once. */
 void hooks_clear(uint32_t bits);
 
 /* Turns the tracer on.
  * Threads: one, before other threads exist. */
 void heap_trace_start(const struct heap_tracer *tracer);
-/* Turns the tracer off.
- * Threads: any. */
+/* Turns the tracer off. */
 void heap_trace_stop(void);
 
-/* The table of classes. */
+/* The table of classes. Locking: heap held, for all functions of this part. */
 
-/* Fills the tables of a new heap, in which no slab is current.
- * Locking: heap held. */
+/* Fills the tables of a new heap, in which no slab is current. */
 void heap_set_up_classes(struct heap *heap);
 
 /* Writes the table for the sizes of a small class: its number, or CLASS_COUNT while a hook diverts
- * the class.
- * Locking: heap held. */
+ * the class. */
 void heap_route_class(struct heap *heap, unsigned size_class);
 
-/* Diverts a small class for the guards, and ends the diversion of the class before it.
- * Locking: heap held. */
+/* Diverts a small class for the guards, and ends the diversion of the class before it. */
 void heap_divert_class(struct heap *heap, unsigned size_class);
-/* Ends the diversion of a class for the guards.
- * Locking: heap held. */
+/* Ends the diversion of a class for the guards. */
 void heap_divert_none(struct heap *heap);
 
-/* Whether the profiler diverts the class.
- * Locking: heap held. */
+/* Whether the profiler diverts the class. */
 inline_always bool heap_profile_diverts(const struct heap *heap, unsigned size_class)
 {
     return heap->profiling != NULL && size_class < SMALL_CLASSES &&
            (heap->profiling->diverted >> size_class & 1) != 0;
 }
 
-/* Checks the table against the state of the hooks, with assertions.
- * Locking: heap held. */
+/* Checks the table against the state of the hooks, with assertions. */
 void hooks_verify(const struct heap *heap);
 
 /* Blocks. */
@@ -189,14 +180,12 @@ void hooks_resize_stays(void *block, size_t asked_bytes);
  *
  * Slow paths that the heap takes anyway (a slab ran full, a count of frees ran out) estimate how
  * many mallocs of their class took no slow path. After a random number of blocks, `interval` on
- * average, the class of that slow path is diverted: its next mallocs take the slow path. A random
- * number of them is skipped before one is guarded; otherwise a program that allocates in a fixed
- * rhythm would have the same call site guarded each time. At small intervals all classes are
- * diverted permanently and every malloc is counted.
- *
- * The count is an estimate: blocks that other threads freed are missed, and slots that stay unused
- * are counted. Classes above SMALL_BLOCK_MAX always take the slow path and are counted exactly.
- * Large blocks are not guarded. */
+ * average, the class of that slow path is diverted. A random number of its next mallocs is skipped
+ * before one is guarded; otherwise a program with a fixed rhythm would have one call site guarded
+ * each time. At small intervals all classes are diverted permanently and every malloc is counted.
+ * Blocks that other threads freed are missed, and slots that stay unused are counted. Classes above
+ * SMALL_BLOCK_MAX always take the slow path and are counted exactly. Large blocks are not guarded.
+ */
 
 /* Turns guards on.
  * Threads: one, at the start. */

@@ -1,20 +1,16 @@
 /* The life of heaps, the visit to all heaps, and the start of the layer: see lifecycle.h.
  *
- * Ready heaps. To make slabs and to give them back is most of what a short thread costs. So the
- * heap of a thread that ends is left ready: its small current slabs that hold little stay current,
- * for the thread that adopts it. The next visit trims it, and so do a trim and a lack of memory.
+ * To make slabs and to give them back is most of what a short thread costs. So the heap of a thread
+ * that ends is left ready for the thread that adopts it: its small current slabs that hold little
+ * stay current. The next visit trims it, and so do a trim and a lack of memory. Threads that run
+ * one after another get one heap in turn (heap_hold_orphan).
  *
- * Adoption. A new thread takes an orphan, usually the one that was left last (thread_heap.c).
- * Threads that run one after another then get the same heap each time.
- *
- * Ended threads. The heap of an ended thread is idle: remote frees wait in its mailboxes until a
- * thread adopts it, or decay or a trim drains it. A thread that frees a block of it moves the
- * block's slab to its own heap (heap_reclaim), unless it has a listed slab of that class. The other
- * frees of a slab that was moved are its own, and the slab is retired with its last block.
- *
- * Slabs that a heap cannot use soon stay where they are. Otherwise the slabs of many short threads
- * gather in the heap of the thread that frees their last blocks, and the next threads make new
- * ones. Full hardened builds take every slab, because their quarantine keeps slabs listed.
+ * The heap of an ended thread is idle: remote frees wait in its mailboxes until a thread adopts it,
+ * or decay or a trim drains it. A thread that frees a block of it reclaims the block's slab
+ * (heap_reclaim), unless it has a listed slab of that class. Otherwise the slabs of many short
+ * threads would gather in the heap of the thread that frees their last blocks, and the next threads
+ * would make new ones. Full hardened builds take every slab, because their quarantine keeps slabs
+ * listed.
  *
  * The visit. Once a decay interval a thread visits all heaps, in parts: the runs and the borrowed
  * blocks that a heap keeps without use are given back, and the heap of an ended thread is drained.

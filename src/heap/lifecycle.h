@@ -36,8 +36,7 @@ inline_always struct heap *heap_at_hand(void)
 struct heap *heap_hold_any(void);
 
 /* Moves a slab to the calling thread's heap and collects it. The slab was `ended`'s when the caller
- * read its owner. Short threads leave slabs of a few blocks; of these, a heap takes only one of a
- * class.
+ * read its owner. lifecycle.c has the reasons for the refusals.
  * Returns: false if the calling thread has no heap, if it has a listed slab of that class and
  * this slab has slots that were never handed out, if another thread holds `ended` or purges the
  * slab, or if the slab is in a mailbox or was retired.
@@ -45,9 +44,8 @@ struct heap *heap_hold_any(void);
  * Cost: constant. */
 bool heap_reclaim(struct heap *ended, struct span *slab);
 
-/* Takes over the heaps in the child of a fork. The heaps of the parent's other threads may be
- * inconsistent. Therefore their slabs are inherited (thread_heap.h): nothing is allocated from them
- * again, and their blocks stay valid. The calling thread's heap stays in use.
+/* Takes over the heaps in the child of a fork. The calling thread's heap stays in use. The slabs of
+ * the parent's other threads are inherited (thread_heap.h).
  * Threads: the child of a fork.
  * Cost: a few stores, because most children start another program next. */
 void heaps_after_fork(void);

@@ -1,10 +1,9 @@
 /* Packed slabs: blocks of 8 bytes next to one another, for a heap that has many.
  *
  * A request of at most 8 bytes is usually served by a block of the smallest class: 16 bytes, a link
- * byte and its share of a header. A list of a million 8-byte nodes would take twice its memory. So
- * once a heap has PACKED_FROM_SLABS slabs of the smallest class, such requests are served from
- * slabs of a class of their own, PACKED_CLASS. Packed slabs have the states, lists, mailboxes,
- * sweeps and limits of all slabs (slab.h). Two things differ:
+ * byte and its share of a header. Once a heap has PACKED_FROM_SLABS slabs of that class, such
+ * requests are served from slabs of a class of their own, PACKED_CLASS (decision 9). Packed slabs
+ * have the states, lists, mailboxes, sweeps and limits of all slabs (slab.h). Two things differ:
  *
  *   slot    64 blocks; `fresh_slot`, `capacity` and `frees_to_attention` count such slots
  *   link    a word of 64 bits, one for each block: set while the block is free
@@ -26,8 +25,6 @@
  * The count may be too high by slots in which other threads freed blocks, until the slab is taken
  * out of the mailbox. The count is never too low, because no block of a slab that is aside is
  * handed out.
- *
- * The owner word has the tag OWNER_PACKED, so that no fast path takes the slab's blocks.
  *
  * Guarded, profiled and traced blocks are not packed: they have classes of 16 bytes and more.
  */

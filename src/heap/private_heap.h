@@ -12,18 +12,19 @@
  * retired waits in `retired` until the lock is released.
  *
  * Limit: `held_bytes` counts the pages of slabs and large blocks. A thread that takes pages adds
- * them first, by compare-and-swap, so the limit holds at every instant.
+ * them first, by compare-and-swap, so the limit holds at every instant. Functions that take memory
+ * return NULL above the limit, or when out of memory.
  *
  * A struct private_heap is never given back: after its end it is used for a later heap. The handle
  * that the program has is the address with a serial number in its low bits, which changes with each
  * use. So the handle of an ended heap is detected, unless 62 other heaps had that address since.
  *
- * Fork: fork holds all these locks (page/page.h), so every private heap is whole in the
- * child. Blocks that other threads freed while the kernel copied the pages are found as in a
- * thread's own heap (heap_look_after_fork).
+ * Fork: fork holds all these locks (page/page.h), so every private heap is whole in the child.
+ * Blocks that other threads freed while the kernel copied the pages are found as in a thread's own
+ * heap (heap_look_after_fork).
  *
  * Threads: all operations may run together on one heap, except its end, with which no other may
- * run.
+ * run. They take the heap's lock themselves.
  *
  * A private heap has no packed slabs, guarded blocks, samples or kept slabs. The runs of its large
  * blocks are kept by the threads that free them, for any block. */
@@ -32,17 +33,13 @@
 
 #include "heap/private_state.h"
 
-/* Allocates a large block of the heap.
- * Returns: NULL when out of memory or above the limit.
- * Locking: none held. */
+/* Allocates a large block of the heap. */
 struct span *private_heap_alloc_large(struct private_heap *private_heap, size_t size_bytes,
                                       size_t alignment_bytes);
-/* Frees all large blocks of the heap, which no other thread uses any more.
- * Locking: none held. */
+/* Frees all large blocks of the heap, which no other thread uses any more. */
 void private_heap_end_large(struct private_heap *private_heap);
 
-/* Makes a heap without blocks.
- * Returns: NULL when out of memory. */
+/* Makes a heap without blocks. */
 struct private_heap *private_heap_new(const cairn_private_heap_options *options);
 
 /* Ends the heap with all its blocks: a pointer to one of them is a wrong pointer afterwards. */
@@ -53,12 +50,10 @@ void *private_heap_handle(const struct private_heap *private_heap);
 /* The heap of a handle. Dies when that heap has ended. */
 struct private_heap *private_heap_of_handle(const void *handle);
 
-/* Allocates a block of the heap.
- * Returns: NULL when out of memory or above the limit. */
+/* Allocates a block of the heap. */
 void *private_heap_alloc(struct private_heap *private_heap, size_t size_bytes,
                          size_t alignment_bytes);
-/* Allocates a block of the heap that reads zero.
- * Returns: NULL when out of memory or above the limit. */
+/* Allocates a block of the heap that reads zero. */
 void *private_heap_alloc_zeroed(struct private_heap *private_heap, size_t size_bytes);
 
 /* The heap of a block to which `operation` is to be applied. A pointer to no block in use is
@@ -72,8 +67,7 @@ struct private_heap *private_heap_of_block(const void *pointer, const char *oper
 bool private_heap_checks(struct private_heap *private_heap, const void *pointer,
                          const char *operation, const void *handle);
 
-/* Gives back the memory that all private heaps keep without need.
- * Threads: any. */
+/* Gives back the memory that all private heaps keep without need. */
 void private_heaps_trim(void);
 
 /* Reads the statistics of the heap. Collects freed blocks first. */

@@ -3,8 +3,7 @@
  *
  * Invariants (private_heap_verify): slab_bytes == bytes of `slabs`, slab_bytes <= held_bytes.
  *
- * Threads: the lock protects the struct heap inside and the list of slabs. held_bytes, peak_bytes,
- * limit_bytes and refusals are atomic. */
+ * Threads: the lock protects the struct heap inside. Each other field says what protects it. */
 #ifndef CAIRN_HEAP_PRIVATE_STATE_H
 #define CAIRN_HEAP_PRIVATE_STATE_H
 
@@ -107,15 +106,12 @@ inline_always struct large_note *private_heap_note_of(const struct span *span)
 
 /* Takes a note for a block that is going to be allocated. The note is passed on to
  * private_heap_link_note or, if there is no block, to private_heap_spare_note.
- * Returns: NULL when out of memory.
- * Locking: none held. */
+ * Returns: NULL when out of memory. */
 struct large_note *private_heap_take_note(struct private_heap *private_heap);
-/* Makes the span a large block of the heap, described by the note.
- * Locking: none held. */
+/* Makes the span a large block of the heap, described by the note. */
 void private_heap_link_note(struct private_heap *private_heap, struct large_note *note,
                             struct span *span);
-/* Gives back a note that was not used.
- * Locking: none held. */
+/* Gives back a note that was not used. */
 void private_heap_spare_note(struct private_heap *private_heap, struct large_note *note);
 
 /* Removes a block that is being freed from its heap.
@@ -133,8 +129,7 @@ size_t private_heap_recount_large(struct private_heap *private_heap);
 
 /* Adds `bytes`, which are going to be taken, to held_bytes if the limit allows it. If it does not
  * at first, the heap gives back what it keeps without need.
- * Returns: false when the limit does not allow it.
- * Locking: none held. */
+ * Returns: false when the limit does not allow it. */
 bool private_heap_reserve(struct private_heap *private_heap, size_t bytes);
 
 /* Reserves the growth of a large block to `pages` pages. `*counted_pages` gets the length that is
@@ -147,8 +142,7 @@ bool private_heap_begin_resize(struct span *span, size_t pages, size_t *counted_
  * Locking: large_lock held for the block. */
 void private_heap_end_resize(struct span *span, size_t counted_pages);
 
-/* Gives back the memory that the heap keeps without need.
- * Threads: any. */
+/* Gives back the memory that the heap keeps without need. */
 void private_heap_trim(struct private_heap *private_heap);
 
 #endif

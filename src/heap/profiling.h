@@ -12,22 +12,18 @@
  *    since;
  *  - granted: frees until `frees_to_attention` of the slab becomes 0, which calls free_attend.
  *
- * This sum is kept below `left`, the clock. The exact number of mallocs since the last count is
- * unseen + granted - frees_to_attention - free slots.
+ * The exact number of mallocs since the last count is unseen + granted - frees_to_attention - free
+ * slots.
  *
- * When `left` is too small for a useful grant, the class is diverted (hooks.h): each malloc takes
- * the slow path and is counted, up to the one that is due. Then a new number is drawn, and the
- * class returns to the fast path. So a sample is exactly the malloc that the process selects, at
- * whatever call site, and not an estimate.
- *
- * A sample is an ordinary block with a mark: PROFILED in its link byte, or `mark` in the span of a
- * large or guarded block. hooks.h explains how its free is noticed.
- *
- * Invariant of a small class that is not diverted: unseen + granted < left.
+ * Invariant of a small class that is not diverted: unseen + granted < left, the clock. When `left`
+ * is too small for a useful grant, the class is diverted (hooks.h): each malloc takes the slow path
+ * and is counted, up to the one that is due. Then a new number is drawn, and the class returns to
+ * the fast path. A sample is an ordinary block with the mark of hooks.h.
  *
  * Threads: the profiler is set once. Any thread switches it and sets its interval; each heap
  * follows on its next slow path. The clocks of a heap belong to its holder. Any thread may free a
  * sample: it reports to the profiler first and then changes the link byte.
+ * Locking: heap held, for functions without another tag.
  *
  * Not here: private heaps have no clocks, and their blocks are no samples. */
 #ifndef CAIRN_HEAP_PROFILING_H
@@ -44,22 +40,17 @@ void heap_profile_start(const struct heap_profiler *profiler, uint64_t interval_
  * Threads: any. */
 void heap_profile_stop(void);
 
-/* Notes that `frees_to_attention` of the class's current slab became 0 and was renewed.
- * Locking: heap held. */
+/* Notes that `frees_to_attention` of the class's current slab became 0 and was renewed. */
 void heap_profile_attend(struct heap *heap, unsigned size_class);
-/* Notes that the current slab of the class, with that number of free slots, stops being current.
- * Locking: heap held. */
+/* Notes that the current slab of the class, with that number of free slots, stops being current. */
 void heap_profile_leave(struct heap *heap, unsigned size_class, unsigned free_slots);
-/* Notes that a slab with that number of free slots became current.
- * Locking: heap held. */
+/* Notes that a slab with that number of free slots became current. */
 void heap_profile_enter(struct heap *heap, unsigned size_class, unsigned free_slots);
-/* Notes that slots of the class's current slab were collected.
- * Locking: heap held. */
+/* Notes that slots of the class's current slab were collected. */
 void heap_profile_collect(struct heap *heap, unsigned size_class, unsigned slots);
 
 /* Counts a block of the class, and samples it if it is due. `guarded` says that the guards
- * allocated it.
- * Locking: heap held. */
+ * allocated it. */
 void heap_profile_take(struct heap *heap, unsigned size_class, void *block, size_t asked_bytes,
                        bool guarded);
 /* Counts a new large block or a new length of one, and samples it if it is due. `heap` is this
@@ -72,8 +63,7 @@ void heap_profile_large(struct heap *heap, struct span *span, size_t asked_bytes
 void heap_profile_resized(struct heap *heap, struct span *span, struct span_sample held,
                           size_t asked_bytes);
 
-/* The value with which `frees_to_attention` of the class's current slab began.
- * Locking: heap held. */
+/* The value with which `frees_to_attention` of the class's current slab began. */
 inline_always unsigned heap_profile_granted(const struct heap *heap, unsigned size_class)
 {
     uint32_t granted = heap->profiling ? heap->profiling->clocks[size_class].granted : 0;

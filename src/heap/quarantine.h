@@ -19,8 +19,7 @@ inline_always void quarantine_mark(struct span *slab, unsigned slot)
 /* Puts a marked block into quarantine; the block that it replaces becomes free. */
 void quarantine_replace(struct heap *heap, struct span *slab, unsigned slot);
 
-/* Puts a marked block into quarantine; the block that it replaces becomes free. In builds without
- * quarantine, the block becomes free at once. */
+/* Does quarantine_replace. In builds without quarantine, the block becomes free at once. */
 inline_always void quarantine_retain(struct heap *heap, struct span *slab, unsigned slot)
 {
     if (config_quarantine) {
@@ -37,7 +36,7 @@ inline_always void quarantine_retain(struct heap *heap, struct span *slab, unsig
 /* Makes all blocks of the quarantine free. */
 void quarantine_empty(struct heap *heap);
 
-/* Makes all blocks of the quarantine free, in builds that have one. */
+/* Does quarantine_empty, in builds that have a quarantine. */
 inline_always void quarantine_flush(struct heap *heap)
 {
     if (config_quarantine)

@@ -2,7 +2,8 @@
  * the block, and posts the slab to a mailbox of the owner's heap unless the slab is posted already.
  * remote.c has the protocol and the arguments that it loses no free and no slab.
  *
- * Threads: any for a free and a post, lock-free; the owner opens and closes slabs.
+ * Threads: any, lock-free, unless a tag says otherwise; but only the owner opens and closes slabs
+ * (remote_open, remote_reopen, remote_close).
  */
 #ifndef CAIRN_HEAP_REMOTE_H
 #define CAIRN_HEAP_REMOTE_H
@@ -66,26 +67,22 @@ inline_always bool remote_is_posted(const struct heap *heap, const struct span *
 
 /* Frees a block of a slab that was `heap`'s when the caller read its owner. `link` is the value of
  * the link byte, LIVE if the caller did not read it. Dies unless `pointer` is a block in use.
- * Returns: true if the block was marked; then remote_post or heap_reclaim must follow.
- * Threads: any, lock-free. */
+ * Returns: true if the block was marked; then remote_post or heap_reclaim must follow. */
 bool remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t link);
 
 /* Sets `mail_state` of a slab without a block in use to the heap: from now on a remote free posts
  * the slab. A store is enough, because there is no free that it could hide. Release: pairs with
- * remote_post.
- * Threads: owner only. */
+ * remote_post. */
 inline_always void remote_open(struct heap *heap, struct span *slab)
 {
     store_release(&slab->mail_state, (uintptr_t)heap);
 }
 
-/* Sets `mail_state` to the heap, before the remote frees of the slab are collected: (b).
- * Threads: owner only. */
+/* Sets `mail_state` to the heap, before the remote frees of the slab are collected: (b). */
 void remote_reopen(struct heap *heap, struct span *slab);
 
 /* Sets `mail_state` to 0, before the slab is retired.
- * Returns: false if the slab is in a mailbox or about to be; then it stays open.
- * Threads: owner only. */
+ * Returns: false if the slab is in a mailbox or about to be; then it stays open. */
 bool remote_close(struct heap *heap, struct span *slab);
 
 /* Changes the heap that `mail_state` names, so that remote frees post the slab to the mailboxes of
@@ -96,8 +93,7 @@ bool remote_move(struct heap *from, struct heap *to, struct span *slab);
 
 /* Pushes the slab to a mailbox of the heap that has it, which was `heap` when the caller read its
  * owner.
- * Returns: false if the slab is in the mailbox already, or no heap has it any more.
- * Threads: any, lock-free. */
+ * Returns: false if the slab is in the mailbox already, or no heap has it any more. */
 bool remote_post(struct heap *heap, struct span *slab);
 
 /* The mailbox to which the slabs of a class are posted. */
@@ -112,22 +108,18 @@ inline_always bool remote_has_mail(const struct heap *heap, unsigned mailbox)
 }
 
 /* Takes all slabs of a mailbox, linked by `mail_next`. No other thread retires or collects them
- * until the caller has reopened them (remote_reopen) or returned them.
- * Threads: any. */
+ * until the caller has reopened them (remote_reopen) or returned them. */
 struct span *remote_take_mail(struct heap *heap, unsigned mailbox);
 
 /* Returns a list of taken slabs to a mailbox. Afterwards another thread may collect and retire
- * them.
- * Threads: any, lock-free. */
+ * them. */
 void remote_return_mail(struct heap *heap, unsigned mailbox, struct span *first);
 
 /* Returns one taken slab to a mailbox, or pushes a slab that was just QUEUED. Afterwards another
- * thread may collect and retire it.
- * Threads: any, lock-free. */
+ * thread may collect and retire it. */
 void remote_push_mail(struct heap *heap, unsigned mailbox, struct span *slab);
 
-/* Moves the slabs of a class's mailbox that were looked at back to that mailbox.
- * Threads: any, lock-free. */
+/* Moves the slabs of a class's mailbox that were looked at back to that mailbox. */
 void remote_look_again(struct heap *heap, unsigned mailbox);
 
 #endif

@@ -2,12 +2,11 @@
  * in a cache of its own. A cycle of malloc and free of such memory takes no lock, and writes
  * nothing that other threads read.
  *
- * Places. A short run has a length of which there are eight a doubling, as with size classes (see
- * run_length). The place of a length has a list of runs, linked by `next`; the run that was kept
- * last is used first. A run serves its own length, and the next shorter one if that is above 8
- * pages, so a block fills at least three quarters of its run. Longer runs are not kept, because a
- * program that writes such a block takes much longer than the page layer. There is one place for
- * the empty slab of each class.
+ * Places. A short run has one of RUN_LENGTHS lengths. The place of a length has a list of runs,
+ * linked by `next`; the run that was kept last is used first. A run serves its own length, and the
+ * next shorter one if that is above RUN_EXACT_PAGES, so a block fills at least three quarters of
+ * its run. Longer runs are not kept, because a program that writes such a block takes much longer
+ * than the page layer. There is one place for the empty slab of each class.
  *
  * Budget. The pages of all kept runs and slabs are counted in one sum. It is at most the cache's
  * share: pages_most_kept, which is 0 under memory pressure, at most RUN_CACHE_PAGES, and at most
@@ -30,13 +29,14 @@
  * So an aging gives the runs of a place to the pages if the place was never empty since the aging
  * before.
  *
- * Threads: only the owner changes a word from 0, so a place that it finds empty stays empty, and a
- * store fills it. All other changes are atomic exchanges, and the thread that made one owns the
- * runs that the word named. So any thread may empty any cache: for trim, when out of
- * memory, and at the second aging. The owner reads `next` of the first run before it takes the run,
- * so the run may be another thread's by then, and `next` any value. But then the word is 0, and the
- * owner's exchange fails: only the owner makes it another span. In a process of one thread loads
- * and stores are enough (base/alone.h). */
+ * Threads: only the owner calls functions that take a cache, unless a tag says otherwise. Only the
+ * owner changes a word from 0, so a place that it finds empty stays empty, and a store fills it.
+ * All other changes are atomic exchanges, and the thread that made one owns the runs that the word
+ * named. So any thread may empty any cache: for trim, when out of memory, and at the second aging.
+ * The owner reads `next` of the first run before it takes the run, so the run may be another
+ * thread's by then, and `next` any value. But then the word is 0, and the owner's exchange fails:
+ * only the owner makes it another span. In a process of one thread loads and stores are enough
+ * (base/alone.h). */
 #ifndef CAIRN_HEAP_RUN_CACHE_H
 #define CAIRN_HEAP_RUN_CACHE_H
 
@@ -90,8 +90,7 @@ struct run_cache {
     struct span *last;     /* owner: the span that run_cache_take_first took last */
 };
 
-/* The pages of all kept runs and slabs. Approximate while other threads empty the cache.
- * Threads: owner only. */
+/* The pages of all kept runs and slabs. Approximate while other threads empty the cache. */
 inline_always size_t run_cache_kept_pages(const struct run_cache *cache)
 {
     return (size_t)(cache->limit_pages - cache->room_pages) - load_relaxed(&cache->given_pages);
@@ -104,8 +103,7 @@ inline_always size_t run_cache_slab_pages(const struct span *slab)
     return size_classes[slab_class(slab)].pages;
 }
 
-/* Counts pages that the owner took out of the cache, or put into it if `pages` is negative.
- * Threads: owner only. */
+/* Counts pages that the owner took out of the cache, or put into it if `pages` is negative. */
 inline_always void run_cache_add_room(struct run_cache *cache, ptrdiff_t pages)
 {
     cache->room_pages += pages;
@@ -113,8 +111,7 @@ inline_always void run_cache_add_room(struct run_cache *cache, ptrdiff_t pages)
 
 /* Takes a kept run that is aligned to `alignment_bytes`, a power of two, and has `pages` pages, a
  * result of run_round, or the next longer length. The content of the block is undefined.
- * Returns: NULL when none is kept.
- * Threads: owner only. */
+ * Returns: NULL when none is kept. */
 struct span *run_cache_take(struct run_cache *cache, size_t pages, size_t alignment_bytes);
 
 /* The first span of a place. */
@@ -129,8 +126,7 @@ inline_always uintptr_t run_cache_word(uintptr_t before, struct span *first)
     return first ? (uintptr_t)first | (before & LAYOUT_KEPT_AGED) : 0;
 }
 
-/* Puts a run before the others of its short length, and counts it.
- * Threads: owner only. */
+/* Puts a run before the others of its short length, and counts it. */
 inline_always void run_cache_push(struct run_cache *cache, struct span *span)
 {
     run_cache_add_room(cache, -(ptrdiff_t)span->pages);
@@ -154,8 +150,7 @@ inline_always void run_cache_push(struct run_cache *cache, struct span *span)
 struct span *run_cache_pop(uintptr_t *place);
 
 /* Takes the run of a short length that was kept last. The content of the block is undefined.
- * Returns: NULL when none is kept.
- * Threads: owner only. */
+ * Returns: NULL when none is kept. */
 inline_always struct span *run_cache_take_first(struct run_cache *cache, size_t length)
 {
     uintptr_t *place = &cache->places[length];
@@ -203,8 +198,7 @@ inline_always bool run_cache_mark(struct span *span, const void *base, size_t pa
 
 /* Keeps the run of a large block of more than RUN_EXACT_PAGES pages that is freed, if it is short
  * and the budget has room.
- * Returns: false when run_cache_put has to be called, or another thread freed the block.
- * Threads: owner only. */
+ * Returns: false when run_cache_put has to be called, or another thread freed the block. */
 inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *span,
                                         const void *base)
 {
@@ -221,18 +215,15 @@ inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *sp
 
 /* Keeps the run of a freed large block, or gives it to the pages.
  * Returns: whether to check what is due by age: always when a run was given to the pages, else once
- * in RUN_CACHE_TURNS calls.
- * Threads: owner only. */
+ * in RUN_CACHE_TURNS calls. */
 bool run_cache_put(struct run_cache *cache, struct span *span);
 
 /* Takes a kept slab of the class. The state of the slab is that of its put, but it has no owner.
- * Returns: NULL when none is kept.
- * Threads: owner only. */
+ * Returns: NULL when none is kept. */
 struct span *run_cache_take_slab(struct run_cache *cache, unsigned size_class);
 
 /* Keeps an empty slab that no free can reach any more.
- * Returns: false when the cache keeps enough, or a slab of that class.
- * Threads: owner only. */
+ * Returns: false when the cache keeps enough, or a slab of that class. */
 bool run_cache_put_slab(struct run_cache *cache, struct span *slab);
 
 /* Gives all kept runs and slabs to the pages.
@@ -244,8 +235,7 @@ bool run_cache_empty(struct run_cache *cache);
 void run_cache_age(struct run_cache *cache);
 
 /* Counts a run that was kept.
- * Returns: whether to check what is due by age.
- * Threads: owner only. */
+ * Returns: whether to check what is due by age. */
 inline_always bool run_cache_is_due(struct run_cache *cache)
 {
     if (cache->turns > 1) {
@@ -261,8 +251,7 @@ inline_always bool run_cache_is_due(struct run_cache *cache)
 void run_cache_recount(struct run_cache *cache);
 
 /* Adds to the cache's room what other threads gave away, and adapts it to the cache's share. Called
- * when the room is used up, and from time to time.
- * Threads: owner only. */
+ * when the room is used up, and from time to time. */
 void run_cache_count_room(struct run_cache *cache);
 
 /* Counts the caches of `count` more threads, which may be negative: their shares change.

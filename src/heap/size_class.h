@@ -2,9 +2,9 @@
  * class.
  *
  * Block sizes grow in 16-byte steps to 128 bytes, then in 8 classes a doubling to 32 KiB. Builds
- * with canaries have one class more, so that a request of 32 KiB has room for its canary. Full
- * hardened builds have a class for blocks of 0 bytes; builds without hardening have one for packed
- * slabs. docs/dev/decisions/0040-medium-classes.md explains the spacing and the slab lengths.
+ * with canaries have one class more, so that a request of 32 KiB has room for its canary. Zero-size
+ * blocks and packed slabs have a class each, in some builds. Decision 40 explains the spacing and
+ * the slab lengths.
  *
  * All sizes are multiples of 16 except that of packed blocks, so every block of more than 8 bytes
  * is aligned to 16. A block whose size is a multiple of a power of two is aligned to that power,

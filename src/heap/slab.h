@@ -2,16 +2,16 @@
  * outside the run.
  *
  * Free slots form a LIFO list of slot numbers, with one link byte for each slot, in the cold area
- * behind the header. The block freed last is still in the cache and is handed out first, and a
- * block in use contains no metadata. A link byte is LIVE (0) while its slot is in use, or PROFILED
- * if a hook is to see its free, so one byte shows a double free. `top` is the block of slot `head`:
- * it is stored so that the next allocation need not compute it. Slots that were never handed out
- * are not in the list: `fresh_slot` counts up through them, and neither their memory nor their link
- * bytes are touched before.
+ * behind the header. The block freed last is still in the cache and is handed out first. A block in
+ * use contains no metadata, and its link byte shows a double free. `top` is the block of slot
+ * `head`: it is stored so that the next allocation need not compute it. Slots that were never
+ * handed out are not in the list: `fresh_slot` counts up through them, and neither their memory nor
+ * their link bytes are touched before.
  *
  * The owner of a slab is the thread that holds its heap (thread_heap.h). This is the heap's own
  * thread, a thread that holds the heap of an ended thread for a moment, or the holder of a private
- * heap's lock.
+ * heap's lock. Only the owner calls functions that change the slab of a heap, unless a tag says
+ * otherwise.
  *
  * Invariants (slab_verify), where a block that another thread freed is in use until it is
  * collected, and quarantined slots are in use:
@@ -91,9 +91,8 @@
  *   PURGED -> ASIDE     the purging thread, exchange
  *   EMPTIED -> ASIDE    the purging thread, exchange; afterwards it posts the slab
  *
- * A free changes LIVE to another value (PROFILED becomes LIVE first). So the second of two frees in
- * a row is reported, whichever threads make them. remote.c has the protocol of remote frees and of
- * the mailboxes.
+ * remote.c has the protocol of remote frees and of the mailboxes, and the argument why the second
+ * of two frees in a row is reported.
  *
  * Which operations may run together:
  *   owner           with remote frees, and with a thread that holds the use word at PURGED
@@ -235,8 +234,7 @@ inline_always uint8_t slab_relist_after(const struct span *slab)
 /* Whether the slab is FULL: it is then linked to itself. */
 inline_always bool slab_is_waiting(const struct span *slab) { return slab->next == slab; }
 
-/* Makes the slab FULL: none of its slots is free, and it is in no list.
- * Threads: owner only. */
+/* Makes the slab FULL: none of its slots is free, and it is in no list. */
 inline_always void slab_wait(struct span *slab)
 {
     slab_hot(slab)->frees_to_attention = slab_relist_after(slab);
@@ -301,8 +299,7 @@ inline_always void slab_set_use(struct span *slab, enum slab_use use)
 }
 
 /* Sets the use word to ASIDE, so that other threads may purge the slab. No block of it is handed
- * out from now on.
- * Threads: owner only. */
+ * out from now on. */
 inline_always void slab_put_aside(struct span *slab)
 {
     store_relaxed(&slab_cold(slab)->swept.looked, UINT64_MAX);
@@ -322,9 +319,8 @@ inline_always bool slab_is_aside(const struct span *slab)
  * Threads: any for PURGED, otherwise owner only. */
 bool slab_try_use(struct span *slab, enum slab_use use);
 
-/* Counts the purged pages of the slab again, and changes the use word from ASIDE to CURRENT. If the
- * hard limit refuses these pages, the slab stays aside and *refused becomes true. If *refused is
- * true already, slabs with purged pages are refused without a check of the limit.
+/* Changes the use word from ASIDE to CURRENT, and counts the purged pages of the slab again
+ * (slab_take_given). If these are refused, the slab stays aside.
  * Returns: false if another thread purges the slab, or if its pages are refused.
  * Locking: heap held, no other lock. */
 bool slab_try_current(struct span *slab, bool *refused);
@@ -345,8 +341,7 @@ inline_always size_t slab_count_given(const struct span *slab)
 
 /* Changes the use word from ASIDE to IDLE, before an empty slab is retired. While another thread
  * purges the slab, the word becomes EMPTIED instead; that thread then posts the slab.
- * Returns: false if the word is EMPTIED now.
- * Threads: owner only. */
+ * Returns: false if the word is EMPTIED now. */
 bool slab_try_leave(struct span *slab);
 
 /* Changes the use word from PURGED or EMPTIED to ASIDE. Release: pairs with slab_try_use.
@@ -357,8 +352,7 @@ bool slab_end_purge(struct span *slab);
 /* Gives the pages of an empty slab back to the page layer. */
 void slab_retire(struct span *slab);
 
-/* Puts a slot in use into the list of free slots.
- * Threads: owner only. */
+/* Puts a slot in use into the list of free slots. */
 inline_always void slab_push(struct span *slab, unsigned slot)
 {
     store_relaxed(slab_link(slab, slot), (uint8_t)slab_hot(slab)->head);
@@ -367,8 +361,7 @@ inline_always void slab_push(struct span *slab, unsigned slot)
 }
 
 /* Takes the first slot of the list, which is `slot`. Size and base are read before the link byte,
- * although they are needed after it, because mixed sizes are faster this way: decision 26.
- * Threads: owner only. */
+ * although they are needed after it, because mixed sizes are faster this way: decision 26. */
 inline_always void *slab_pop_first(struct span *slab, size_t slot)
 {
     struct slab_hot_line *own = slab_hot(slab);
@@ -387,8 +380,7 @@ inline_always void *slab_pop_first(struct span *slab, size_t slot)
 }
 
 /* Takes a slot that was never handed out.
- * Returns: its block, NULL if there is none.
- * Threads: owner only. */
+ * Returns: its block, NULL if there is none. */
 inline_always void *slab_pop_fresh(struct span *slab)
 {
     unsigned slot = (unsigned)slab->fresh_slot;
@@ -399,8 +391,7 @@ inline_always void *slab_pop_fresh(struct span *slab)
 }
 
 /* Takes a free slot from the list, or one that was never handed out.
- * Returns: its block, NULL if there is none.
- * Threads: owner only. */
+ * Returns: its block, NULL if there is none. */
 inline_always void *slab_pop(struct span *slab)
 {
     return likely(slab_hot(slab)->head != LINK_END) ? slab_pop_first(slab, slab_hot(slab)->head)

@@ -3,10 +3,10 @@
  * counts in each.
  *
  * Of the medium classes' slabs that are empty, only the one that became empty last stays current:
- * it serves a cycle of malloc and free. The others are retired, because the thread may sleep next,
- * and no other thread can use or purge a current slab. From time to time, and when it has returned
- * a MiB and as much as it has left, a heap settles: it puts all its current slabs aside. Then each
- * of them is retired with its last block.
+ * it serves a cycle of malloc and free. The others are retired, because no other thread can use or
+ * purge a current slab. From time to time, and when it has returned a MiB and as much as it has
+ * left, a heap settles: it puts all its current slabs aside (decision 48). Then each of them is
+ * retired with its last block.
  *
  * Locking: heap held, for all functions without another tag.
  */

@@ -26,11 +26,10 @@
  * valid for ever. A new thread adopts an orphan with all its slabs.
  *
  * A mailbox is a lock-free stack of slabs with remote frees. Any thread pushes a slab. A thread
- * that takes slabs takes all of them at once, so there is no ABA problem. The pages of slabs that
- * no holder takes are swept all the same (sweep.h). Each small class has a mailbox of its own.
- * While the class has slabs to allocate from, other threads continue to mark blocks of the slabs in
- * the mailbox, and one visit of a slab collects all of its blocks. The class of a slab is read
- * after its `mail_state` became QUEUED, and stays until the slab is out of the mailbox.
+ * that takes slabs takes all of them at once, so there is no ABA problem. While a class has slabs
+ * to allocate from, other threads continue to mark blocks of the slabs in the mailbox, and one
+ * visit of a slab collects all of its blocks. The class of a slab is read after its `mail_state`
+ * became QUEUED, and stays until the slab is out of the mailbox.
  */
 #ifndef CAIRN_HEAP_THREAD_HEAP_H
 #define CAIRN_HEAP_THREAD_HEAP_H
@@ -38,7 +37,7 @@
 #include "heap/run_cache.h"
 #include "heap/slab.h"
 
-/* The LISTED slabs of one class. All fields: holder of the heap. */
+/* The LISTED slabs of one class. Heap held, for all fields and for the functions of lists. */
 struct bin {
     struct span *first; /* the slab that waits longest: frees gather in it meanwhile */
     struct span *last;  /* the slab that was listed last */
@@ -180,16 +179,13 @@ inline_always void heap_set_up_thread(void)
 }
 
 /* Appends a slab to a list. `prev` of a list's first slab is never read, so its cache line need not
- * be written when the slab before it is removed.
- * Locking: heap held. */
+ * be written when the slab before it is removed. */
 void bin_append(struct bin *bin, struct span *slab);
 
-/* Removes a slab from a list.
- * Locking: heap held. */
+/* Removes a slab from a list. */
 void bin_remove(struct bin *bin, struct span *slab);
 
-/* Removes the first slab from a list.
- * Locking: heap held. */
+/* Removes the first slab from a list. */
 inline_always void bin_remove_first(struct bin *bin)
 {
     bin->first = bin->first->next;
@@ -197,8 +193,7 @@ inline_always void bin_remove_first(struct bin *bin)
         bin->last = NULL;
 }
 
-/* Removes a slab from the list of its class.
- * Locking: heap held. */
+/* Removes a slab from the list of its class. */
 void heap_unlist(struct heap *heap, struct span *slab);
 
 /* Adds a new heap to the list of all heaps.

@@ -21,6 +21,7 @@
  * Threads: an arena belongs to a shard (state.h), whose lock protects its list of arenas, the
  * frontiers and the holes. Arenas are never given back. arena_at, arena_of and span_arena need no
  * lock: they read a list where an entry is stored before the count or the pointer that admits it.
+ * Locking: shard's lock held, for functions without another tag.
  */
 #ifndef CAIRN_PAGE_ARENA_H
 #define CAIRN_PAGE_ARENA_H
@@ -62,7 +63,6 @@ struct arena *span_arena(const struct span *span);
 struct arena *arena_of(const void *address);
 
 /* The fullest arena of the shard with at least `pages` pages behind its frontier.
- * Locking: shard's lock held.
  * Returns: NULL if there is none. */
 struct arena *arena_with_room(const struct page_shard *shard, size_t pages);
 
@@ -89,27 +89,23 @@ enum arena_step {
 char *arena_commit(struct page_shard *shard, size_t *pages, size_t least, enum arena_step step,
                    int *error);
 
-/* Marks a range as clean and as purged.
- * Locking: shard's lock held. */
+/* Marks a range as clean and as purged. */
 void arena_mark_clean(struct arena *arena, const char *start, size_t pages);
 
 /* Makes pages that belong to the caller a hole, whole system pages, so that the system may commit
  * as many others. Their memory is lost.
- * Locking: shard's lock held.
  * Returns: false when the system refuses; then the pages still belong to the caller. */
 bool arena_uncommit(struct arena *arena, char *start, size_t pages);
 
 /* Prepares the purge of a range: withdraws the request for huge pages there, because the kernel
- * (khugepaged) would otherwise merge the remaining pages into a huge page again and so bring the
- * purged memory back. A huge page that loses its first part is divided into small pages, because
- * the system would otherwise keep all of its memory.
+ * (khugepaged) would otherwise bring the purged memory back, and divides each huge page that loses
+ * its first part, because the system would otherwise keep all of its memory.
  * Locking: none needed.
  * Returns: the number of huge pages that were divided. */
 size_t arena_withdraw_advice(const char *start, size_t size_bytes);
 
 /* Marks those clean pages of a part of a huge page as dirty that may be resident because another
- * part of it was handed out: huge pages were requested there, and the pages were never purged.
- * Locking: shard's lock held. */
+ * part of it was handed out: huge pages were requested there, and the pages were never purged. */
 void arena_mark_rests(struct arena *arena, const char *start, size_t pages);
 
 /* All arenas in the order of their addition. The first arenas_count entries are const and may be

@@ -19,7 +19,7 @@
  *   - `mark` of a loose span is its place among the loose spans, counted from 1; of other free
  *     spans it is 0
  *
- * Locking: shard's lock held, in all functions.
+ * Locking: shard's lock held, for all functions but free_spans_settle_all.
  */
 #ifndef CAIRN_PAGE_FREE_SPANS_H
 #define CAIRN_PAGE_FREE_SPANS_H
@@ -29,70 +29,55 @@
 struct arena;
 struct page_shard;
 
-/* Puts a free span into the bin for its length and set.
- * Locking: shard's lock held. */
+/* Puts a free span into the bin for its length and set. */
 void bins_insert(struct span *span);
 
-/* Takes a free span out of its bin.
- * Locking: shard's lock held. */
+/* Takes a free span out of its bin. */
 void bins_remove(struct span *span);
 
 /* Finds a free span of the shard that contains `pages` pages at a multiple of `alignment_pages`:
  * the best fit of a bounded search. The span stays in its bin.
- * Locking: shard's lock held.
  * Returns: NULL if there is none. */
 struct span *bins_find(const struct page_shard *shard, size_t pages, size_t alignment_pages);
 
 /* Finds a span of the highest bin of a set, DIRTY or CLEAN. The span stays in its bin.
- * Locking: shard's lock held.
  * Returns: NULL if the set is empty. */
 struct span *bins_longest(const struct page_shard *shard, unsigned set);
 
 /* Checks with assertions that bins and bitmaps agree.
- * Locking: shard's lock held.
  * Returns: the number of pages in all bins. */
 size_t bins_verify(const struct page_shard *shard);
 
 /* Merges `span`, a run of `arena` that is in no bin, with its free neighbours and puts the result
- * into the bins.
- * Locking: shard's lock held. */
+ * into the bins. */
 void span_release(struct arena *arena, struct span *span);
 
 /* Takes a free span out of the bins and out of the page map, so that its neighbours do not merge
- * with it.
- * Locking: shard's lock held. */
+ * with it. */
 void span_withdraw(struct span *span);
 
-/* Records that this thread purges the memory of a span, which is out of the bins. The purge itself
- * needs no lock.
- * Locking: shard's lock held. */
+/* Records that this thread purges the memory of a span, which is out of the bins (purge.h). */
 void span_begin_purge(struct span *span);
 
-/* Ends the record of span_begin_purge.
- * Locking: shard's lock held. */
+/* Ends the record of span_begin_purge. */
 void span_end_purge(struct span *span);
 
 /* In the child of a fork: makes the spans that other threads were purging free again, because those
- * threads do not exist in the child.
- * Locking: shard's lock held. */
+ * threads do not exist in the child. */
 void spans_end_others_purges(struct page_shard *shard);
 
-/* Whether `mark` of a free span satisfies the invariant.
- * Locking: shard's lock held. */
+/* Whether `mark` of a free span satisfies the invariant. */
 bool span_has_place(const struct span *span);
 
 /* Merges all loose spans with their free neighbours.
- * Locking: shard's lock held.
  * Returns: whether there were any. */
 bool spans_merge(struct page_shard *shard);
 
 /* For a trim: marks parts of free spans as dirty that share a huge page with other spans and may be
- * resident with it (arena_mark_rests).
- * Locking: shard's lock held. */
+ * resident with it (arena_mark_rests). */
 void spans_mark_rests(struct page_shard *shard);
 
 /* The free span that begins or ends with the given page.
- * Locking: shard's lock held.
  * Returns: NULL if there is none. */
 struct span *span_free_neighbour(const struct arena *arena, const char *page);
 
@@ -100,19 +85,16 @@ struct span *span_free_neighbour(const struct arena *arena, const char *page);
  * span has memory if `only_dirty`, and if possible in any case.
  * `*dirty_pages` gets the number of pages of the run that may not read zero. The caller has made
  * sure that two unused headers without a cold area exist.
- * Locking: shard's lock held.
  * Returns: NULL if no span fits. */
 char *range_carve(struct page_shard *shard, size_t pages, size_t alignment_pages, bool only_dirty,
                   size_t *dirty_pages);
 
 /* Makes a free span of a committed range that has no owner. The caller has made sure that an unused
- * header without a cold area exists.
- * Locking: shard's lock held. */
+ * header without a cold area exists. */
 void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_pages);
 
 /* Frees the run `given`, if it is not NULL, and processes the stack of defer(): frees its runs and
- * keeps its headers.
- * Locking: shard's lock held. */
+ * keeps its headers. */
 void free_spans_settle(struct page_shard *shard, struct span *given);
 
 /* Processes the stacks of all shards, for maybe no thread will use one of them again.
@@ -121,8 +103,7 @@ void free_spans_settle_all(void);
 
 /* Updates the lowest number of dirty pages in this interval. Called at the end of each operation
  * that takes dirty pages, not during it, because spans that leave the bins only to be cut or merged
- * were not needed.
- * Locking: shard's lock held. */
+ * were not needed. */
 void free_spans_note_dirty_low(struct page_shard *shard);
 
 #endif

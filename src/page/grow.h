@@ -1,17 +1,14 @@
 /* Growth of the arenas: commits more pages for the bins, makes free ones holes when the system
  * commits no more, and provides pages for metadata when it has no more addresses.
  *
- * A huge page is resident as a whole once one byte of it was touched. So with HUGE_PAGES_AUTO none
- * is requested before the heap has a few MiB. Then they are requested only where memory will be
- * filled from its start to its end: the growth of the heap while it is dense, and large blocks that
- * grow (mappings.c). docs/dev/decisions/0050-no-look-at-blocks.md has the figures.
+ * With HUGE_PAGES_AUTO huge pages are requested only where memory will be filled from its start to
+ * its end: for the growth of a dense heap of some MiB, and for large blocks that grow (mappings.c).
+ * Elsewhere a huge page would be resident as a whole once one byte of it was touched.
  *
- * The heap is dense if three quarters of what was added last are blocks of at most a page. A slab
- * hands out its blocks from its start, and its `fresh_slot` counts them, so this needs no system
- * call and no look at a block. Longer blocks may be buffers or stacks that the program hardly uses,
- * so their pages count as untouched, as free pages do.
- *
- * The system may refuse the request, or have no huge pages; then nothing changes.
+ * The heap is dense if three quarters of what was added last are blocks of at most a page, which
+ * the `fresh_slot` of each slab counts. Longer blocks may be buffers or stacks that the program
+ * hardly uses, so they count as untouched, as free pages do. No block is read (decision 50). The
+ * system may refuse the request, or have no huge pages; then nothing changes.
  *
  * Threads: any, no lock held. grow_is_touched reads headers that other threads may change: of each
  * only `tag` and, where the header has a cold area, `fresh_slot`, atomically. Such headers serve
@@ -30,7 +27,6 @@ struct page_shard;
 
 /* Commits more pages of an arena of the shard, or of a new one, at least `pages` of them in one
  * run, and frees them into its bins.
- * Locking: none held.
  * Returns: 0 or a negative errno: -ENOMEM when the system refuses to commit, -ENOSPC when out of
  * addresses or of metadata, -ENOBUFS without a header, -EAGAIN while the lock is frozen for a
  * fork. */
@@ -42,7 +38,6 @@ size_t pages_to_grow(size_t pages);
 /* Lets the system commit `pages` other pages in place of free ones: as many free ones, or all, of
  * all shards become holes. Only long ones if many pages are needed. Waits for the pages that
  * another thread is purging if there are no others.
- * Locking: none held.
  * Returns: whether to try again. */
 bool grow_make_room(size_t pages, bool all);
 
@@ -61,7 +56,6 @@ void grow_note(const char *start, size_t pages);
 bool grow_is_touched(void);
 
 /* Takes pages from an arena for ever, zero and between fences.
- * Locking: none held.
  * Returns: NULL when no arena has the pages, or while the locks are frozen. */
 char *arena_pages_for_metadata(size_t size_bytes);
 

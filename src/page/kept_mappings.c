@@ -1,4 +1,6 @@
-/* The ranges of kept mappings, see kept_mappings.h: a short list, which is searched linearly. */
+/* The ranges of kept mappings, see kept_mappings.h: a short list, which is searched linearly. The
+ * page lock is held in static functions, except in kept_mapping_end_purge, kept_mapping_purge_one
+ * and kept_mapping_purge_marked. */
 #include "page/kept_mappings.h"
 
 #include "base/bits.h"
@@ -14,8 +16,7 @@ enum { IS_BEHIND = 1, IS_AGED = 2, IS_DUE = 4 };
 /* page lock: all ranges, unordered; pages_state.kept_ranges is their number */
 static struct span *kept_ranges[KEPT_MAPPINGS_MAX] cache_aligned;
 
-/* Changes the number of kept pages.
- * Locking: page lock held. */
+/* Changes the number of kept pages. */
 static void kept_mapping_count(size_t more, size_t less)
 {
     store_relaxed(&pages_state.kept_mapping_pages, pages_state.kept_mapping_pages + more - less);
@@ -30,8 +31,7 @@ static void kept_mapping_enter(struct span *range, struct span *value)
         page_map_set_page(range->base, value); /* the acquire above pairs with page_map_cover */
 }
 
-/* Adds a range to the list, with a value for `mark`.
- * Locking: page lock held. */
+/* Adds a range to the list, with a value for `mark`. */
 static void kept_mapping_add(struct span *range, uint8_t state)
 {
     range->mark = state;
@@ -41,8 +41,7 @@ static void kept_mapping_add(struct span *range, uint8_t state)
     kept_mapping_count(range->pages, 0);
 }
 
-/* Takes a range out of the list. The span of the range belongs to the caller.
- * Locking: page lock held. */
+/* Takes a range out of the list. The span of the range belongs to the caller. */
 static void kept_mapping_withdraw(unsigned index)
 {
     struct span *range = kept_ranges[index];
@@ -52,8 +51,7 @@ static void kept_mapping_withdraw(unsigned index)
     kept_ranges[index] = kept_ranges[--pages_state.kept_ranges];
 }
 
-/* The index of the range right behind a block; KEPT_MAPPINGS_MAX if there is none.
- * Locking: page lock held. */
+/* The index of the range right behind a block; KEPT_MAPPINGS_MAX if there is none. */
 static unsigned kept_mapping_find_behind(const struct span *block)
 {
     for (unsigned i = 0; i < pages_state.kept_ranges; i++)
@@ -62,8 +60,7 @@ static unsigned kept_mapping_find_behind(const struct span *block)
     return KEPT_MAPPINGS_MAX;
 }
 
-/* Notes that a block took some of the `before` kept pages.
- * Locking: page lock held. */
+/* Notes that a block took some of the `before` kept pages. */
 static void kept_mapping_note_take(size_t before)
 {
     store_relaxed(&pages_state.kept_high, larger_of(pages_state.kept_high, before));
@@ -71,7 +68,6 @@ static void kept_mapping_note_take(size_t before)
 }
 
 /* Adds the range right behind a block to the block's span.
- * Locking: page lock held.
  * Returns: whether there was one. */
 static bool kept_mapping_join_locked(struct span *block)
 {
@@ -86,8 +82,7 @@ static bool kept_mapping_join_locked(struct span *block)
 }
 
 /* The number of pages that may be kept in addition. As with free runs, a program that uses more may
- * keep more, but never more kept mappings than the cap.
- * Locking: page lock held. */
+ * keep more, but never more kept mappings than the cap. */
 static size_t kept_mapping_allowed(void)
 {
     if (load_relaxed(&pages_state.pressed))
@@ -115,8 +110,7 @@ struct kept_purge {
 };
 
 /* Begins to unmap pages that are in no list. They are counted in purging_dirty until they are
- * unmapped.
- * Locking: page lock held. */
+ * unmapped. */
 static struct kept_purge kept_mapping_begin_purge(char *start, size_t pages)
 {
     fetch_add_relaxed(&pages_state.purging_dirty, pages);
@@ -166,8 +160,7 @@ bool kept_mapping_put(struct span *span)
 }
 
 /* The index of the shortest range of at least `pages` pages that has, of the bits `mask` of its
- * mark, the bits `marks`; KEPT_MAPPINGS_MAX if there is none.
- * Locking: page lock held. */
+ * mark, the bits `marks`; KEPT_MAPPINGS_MAX if there is none. */
 static unsigned kept_mapping_find(uint8_t mask, uint8_t marks, size_t pages)
 {
     unsigned best = KEPT_MAPPINGS_MAX;
@@ -179,8 +172,7 @@ static unsigned kept_mapping_find(uint8_t mask, uint8_t marks, size_t pages)
 }
 
 /* Takes a block from the front of a range. `rest` is an unused header for the remaining range; it
- * is returned to its list if no range remains.
- * Locking: page lock held. */
+ * is returned to its list if no range remains. */
 static struct span *kept_mapping_take_locked(size_t pages, struct span *rest)
 {
     unsigned index = kept_mapping_find(IS_BEHIND, 0, pages);

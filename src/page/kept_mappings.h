@@ -1,12 +1,10 @@
 /* Kept mappings: the mappings of freed huge blocks, for the next huge blocks, above all for blocks
  * that grow.
  *
- * A block that grows beyond the sizes for arenas becomes a mapping of its own. To make such a
- * mapping, fault it in and unmap it costs many times more than to fill it, and a program that grows
- * one block usually grows another. So the mapping of a freed block is kept as a *range*, whole or,
- * if the block had grown, as much of it as may be kept. The next growing block takes the front of a
- * range. The rest stays a range right behind the block, into which the block grows further without
- * a system call.
+ * The mapping of a freed huge block is kept as a *range*, whole or, if the block had grown, as much
+ * of it as may be kept: to make a mapping and fault it in costs many times more than to fill it
+ * (decision 24). The next growing block takes the front of a range. The rest stays a range right
+ * behind the block, into which the block grows further without a system call.
  *
  *   a mapping = a block, a range, or a block and the range behind it
  *

@@ -28,6 +28,8 @@
  * without admission when their slab is given back; then pages_heed_limits purges free memory. While
  * another thread forks there is no lock: then the counts are read as they are, and threads that
  * take at the same moment may exceed the limit by what they take.
+ *
+ * Locking: none held, for functions that claim, enforce, heed, purge, give or wait.
  */
 #ifndef CAIRN_PAGE_LIMITS_H
 #define CAIRN_PAGE_LIMITS_H
@@ -46,25 +48,21 @@ bool limits_are_far(size_t counted_bytes, size_t more_bytes, size_t limit_bytes)
  * not short of memory, and no limit is near. */
 bool limits_admit_huge_pages(size_t pages);
 
-/* Purges all free memory if `pages` more pages would exceed the soft limit.
- * Locking: none held. */
+/* Purges all free memory if `pages` more pages would exceed the soft limit. */
 void limits_enforce_soft(size_t pages);
 
 /* Unmaps kept mappings, in builds that keep them, before the process becomes larger than ever.
- * Called before an arena grows, and when a mapping was made.
- * Locking: none held. */
+ * Called before an arena grows, and when a mapping was made. */
 void limits_enforce_peak(void);
 
 /* How often a take is checked again after limits_purge_for_hard. */
 enum { LIMIT_TRIES = 3 };
 
 /* Calls the function of pages_on_refusal.
- * Locking: none held.
  * Returns: whether it gave back any memory. */
 bool limits_give_kept(void);
 
 /* Waits a millisecond for other threads that purge, of which `*waited` counts.
- * Locking: none held.
  * Returns: false if none purges, or after a tenth of a second. */
 bool limits_wait_for_purges(unsigned *waited);
 
@@ -74,18 +72,15 @@ bool limits_wait_for_purges(unsigned *waited);
 bool limits_admit_hard(size_t pages);
 
 /* Purges free memory until `pages` more pages are within the hard limit.
- * Locking: none held.
  * Returns: false when the memory in use alone exceeds the limit; then the take is refused. */
 bool limits_purge_for_hard(size_t pages);
 
 /* Counts the pages of a mapping before it is made.
- * Locking: none held.
  * Returns: false when the hard limit refuses. */
 bool limits_claim_mapping(size_t pages);
 
 /* Purges free memory if a mapping that was claimed, and made, exceeds the soft limit or the former
- * peak. It has no memory yet.
- * Locking: none held. */
+ * peak. It has no memory yet. */
 void limits_heed_mapping(void);
 
 /* Ends the count of pages of a mapping that was not made, was shortened, or is counted

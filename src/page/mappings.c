@@ -2,7 +2,7 @@
  * that split a span and move the content of one.
  *
  * A huge block has one mapping, so that growing it moves page tables, not bytes. Only its first
- * page is in the page map; the other allocators enter more pages of their runs themselves.
+ * page is in the page map.
  *
  * Threads: a span belongs to the owner of the block. Counters are atomic.
  */

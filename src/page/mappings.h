@@ -5,7 +5,8 @@
  *   void slabs     slabs for blocks of 0 bytes, in builds with config_zero_size_blocks
  *
  * The page map does not lead a walk to them, so fork runs and void slabs are also entered into
- * tables of a fixed length (struct span_table), for walks over all spans in use.
+ * tables of a fixed length (struct span_table), for walks over all spans in use. A walk returns
+ * false when `visit` stopped it.
  *
  * A void slab is a range of addresses without permissions. Each of its pages is in the page map, so
  * that its slots are found, checked and freed like those of any slab, and an access to one faults.
@@ -34,8 +35,7 @@ bool span_table_add(const struct span_table *list, struct span *span);
  * Returns: false when the table does not have it. */
 bool span_table_remove(const struct span_table *list, struct span *span);
 
-/* Calls `visit` for each span in use in a table.
- * Returns: false when `visit` stopped the walk. */
+/* Calls `visit` for each span in use in a table. */
 bool span_table_each(const struct span_table *list, span_visit *visit, void *context);
 
 /* Makes a run of `pages` pages in a mapping of its own, zero. The page map covers its first
@@ -60,12 +60,10 @@ void fork_run_add(struct span *span);
 /* Unmaps a freed fork run. */
 void fork_run_give(struct span *span);
 
-/* Calls `visit` for each fork run in use that is in the table.
- * Returns: false when `visit` stopped the walk. */
+/* Calls `visit` for each fork run in use that is in the table. */
 bool fork_run_each(span_visit *visit, void *context);
 
-/* Calls `visit` for each void slab.
- * Returns: false when `visit` stopped the walk. */
+/* Calls `visit` for each void slab. */
 bool zero_size_slabs_each(span_visit *visit, void *context);
 
 #endif

@@ -1,18 +1,15 @@
-/* The page layer: runs of pages for slabs, large blocks and the other allocators.
+/* The page layer: runs of pages for slabs, large blocks and the other allocators. Runs are parts of
+ * arenas (arena.h). Free runs are in the bins of free_spans.h, after TLSF (Masmano, Ripoll, Crespo
+ * and Real, ECRTS 2004). purge.h returns their memory to the system.
  *
- * Arenas are reserved without memory in growing steps and committed from their start upwards. Freed
- * runs are kept in two-level bins (TLSF: Masmano, Ripoll, Crespo and Real, ECRTS 2004), where
- * boundary tags in the page map split and merge them in constant time. Free memory above a cap is
- * purged at once; free memory that a whole decay interval did not need is purged at the end of that
- * interval.
+ * The layer consists of shards, so that threads need not share a lock (state.h). No lock is held
+ * during a system call, except that a forking thread freezes all of them. While another thread
+ * forks, no lock can be taken: then each new run is a mapping of its own, and returned runs wait in
+ * lock-free lists.
  *
- * The layer consists of shards, as many as the process has processors, so that threads need not
- * share a lock (state.h). No lock is held during a system call, except that a forking thread
- * freezes all of them. While another thread forks, no lock can be taken: then each new run is a
- * mapping of its own, and returned runs wait in lock-free lists.
- *
- * Functions that take memory return NULL or false when the system has none. Unless its comment says
- * otherwise, a function may be called by any thread that holds no lock of this layer.
+ * Functions that take memory return NULL or false when the system has none, or when the hard limit
+ * refuses pages. Unless its comment says otherwise, a function may be called by any thread that
+ * holds no lock of this layer.
  */
 #ifndef CAIRN_PAGE_PAGE_H
 #define CAIRN_PAGE_PAGE_H
@@ -128,8 +125,7 @@ void pages_press(bool pressed);
 
 /* Takes the run of a slab and enters each of its pages into the page map. `base` and `tag` are set.
  * `capacity` is 0 if the header never served a slab; then its cold area is zero. The caller stores
- * the owner word, as its last step.
- * Returns: NULL when out of memory or above the hard limit. */
+ * the owner word, as its last step. */
 struct span *pages_take_slab(unsigned class_index);
 
 /* Gives back the run of a slab, of which `swept_pages` pages are noted as swept (pages_note_swept)
@@ -143,7 +139,6 @@ void pages_note_swept(size_t pages);
 
 /* Counts noted pages of a slab again, before it hands out blocks. The pages are admitted as a new
  * run would be.
- * Locking: none held.
  * Returns: false when the hard limit refuses; then they stay noted. */
 bool pages_take_swept(size_t pages);
 
@@ -158,8 +153,7 @@ struct span *pages_take_zero_size_slab(unsigned class_index);
 void pages_give_zero_size_slab(struct span *span);
 
 /* Takes the run of one large block, aligned to `alignment_bytes`, a power of two. `zero` in the
- * span says whether all of it reads zero.
- * Returns: NULL when out of memory or above the hard limit. */
+ * span says whether all of it reads zero. */
 struct span *pages_take(size_t pages, size_t alignment_bytes);
 
 /* Takes the run of one large block from the free pages of the arenas, without committing more; a
@@ -186,8 +180,7 @@ bool pages_extend(struct span *span, size_t pages);
 bool pages_shrink(struct span *span, size_t pages);
 
 /* Makes a huge block: a mapping of its own, for sizes that an arena should not hold. `zero` in the
- * span is true. A resize may move the block.
- * Returns: NULL when out of memory or above the hard limit. */
+ * span is true. A resize may move the block. */
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes);
 
 /* Lets the system commit a mapping that it has refused, in place of free runs. Not for one that is
@@ -204,8 +197,7 @@ struct span *pages_map_kept(size_t size_bytes);
 
 /* Makes a huge block for a block that grew and will probably grow again: from a kept mapping
  * (kept_mappings.h), or a new mapping with addresses to spare. `zero` in the span says whether it
- * reads zero.
- * Returns: NULL when out of memory or above the hard limit. */
+ * reads zero. */
 struct span *pages_map_growing(size_t size_bytes);
 
 /* The length of the new mapping that pages_map_growing makes: an eighth more than `size_bytes`, and
@@ -232,8 +224,7 @@ void pages_expect_filled(struct span *span);
 /* Makes a huge block between guard pages (hardened builds). Only pages_give_guarded and
  * pages_resize_guarded may be applied to it. `spare_bytes` of addresses are reserved behind it for
  * growth. After the free its addresses fault for a while, and its memory may be cleared and serve
- * another guarded block: see revoked.h.
- * Returns: NULL when out of memory or above the hard limit. */
+ * another guarded block: see revoked.h. */
 struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t spare_bytes);
 
 /* Frees a guarded block: revokes the access to its addresses. */
@@ -269,7 +260,6 @@ bool pages_trim(size_t keep_bytes);
 void pages_tick(void);
 
 /* Purges a part of the due memory.
- * Locking: none held.
  * Returns: false when there was none. */
 bool pages_purge_due(void);
 
@@ -320,8 +310,7 @@ uint64_t pages_purge_marked(char *start, uint64_t marked);
 uint64_t pages_whole_marked(const char *start, uint64_t marked);
 
 /* Whether the huge page of the address was requested and no part of it was purged since, and memory
- * is not short.
- * Threads: any. */
+ * is not short. */
 bool pages_in_huge_page(const char *address);
 
 /* The number of free pages that one cache may retain for its next need: an eighth of the option
@@ -342,8 +331,7 @@ void pages_move_bytes(struct span *destination, struct span *source, size_t size
 
 /* Takes a run of pages for an allocator other than the heap: whole system pages, readable and
  * writable, with undefined content. The tag of its span is SPAN_RUN, so that the heap's free
- * accepts no pointer into it.
- * Returns: NULL when out of memory. */
+ * accepts no pointer into it. */
 struct span *run_take(size_t size_bytes, size_t alignment_bytes);
 
 /* Gives back a run of run_take, and marks it as accessible for memory checkers. */
@@ -365,8 +353,7 @@ struct descriptor_pool {
 } cache_aligned;
 
 /* Takes a descriptor. The content of the descriptor is zero, or the content with which it was given
- * back.
- * Returns: NULL when out of memory. */
+ * back. */
 void *descriptor_take_from(struct descriptor_pool *list);
 
 /* Gives a descriptor back. The descriptor keeps its content. */

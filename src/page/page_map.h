@@ -10,10 +10,10 @@
  * above ADDRESS_BITS are not user space; page_map_find and the fast path of free exclude them by
  * one compare.
  *
- * Each process has at least the root and one leaf. This length of a region makes the sum of these
- * two tables as small as possible: 3 MiB of addresses (aarch64: 4 MiB), which matter where memory
- * is locked or limited. The tables have no memory before they are touched. The first leaf is part
- * of the map, so a process without free addresses can still begin.
+ * The length of a region makes the tables that each process needs, the root and one leaf, as small
+ * as possible: 3 MiB of addresses (aarch64: 4 MiB), see decision 13. They have no memory before
+ * they are touched. The first leaf is part of the map, so a process without free addresses can
+ * still begin.
  *
  * Entries: each page of a slab, the first and the last page of a free span, the first page of a
  * large or huge block. The other allocators enter more pages of their runs.

@@ -38,18 +38,15 @@ enum {
 };
 
 /* Purges dirty pages until at least `pages` are purged, whole spans, the longest first.
- * Locking: none held.
  * Returns: the number of purged pages. */
 size_t purge_pages(size_t pages);
 
 /* Purges free memory and kept mappings above the cap, if the shard has told its counts since a
  * call found them below. Called after `pages` pages were given back to the shard.
- * Locking: none held.
  * Cost: bounded, see PURGE_STEP_PAGES. */
 void purge_excess(struct page_shard *shard, size_t pages);
 
-/* Does the work of pages_trim, except for deferred runs.
- * Locking: none held. */
+/* Does the work of pages_trim, except for deferred runs. */
 bool purge_trim(size_t keep_bytes);
 
 /* The number of dirty pages that are kept outside the arenas: kept mappings, or the memory of
@@ -57,7 +54,6 @@ bool purge_trim(size_t keep_bytes);
 size_t pages_kept_outside(void);
 
 /* Purges about `pages` of the pages that are kept outside the arenas.
- * Locking: none held.
  * Returns: the number of purged pages. */
 size_t purge_outside(size_t pages);
 

@@ -2,16 +2,15 @@
  * the unused headers of spans, and the cap on free memory.
  *
  * A shard is a page layer of its own: a lock, arenas, bins of free spans, and unused headers. There
- * are as many as the process has processors, at most SHARDS_MAX, and no more than it had threads
- * at a time. A thread that gets a heap takes its runs from a shard that no other thread uses, if
- * there is one. A header belongs to one shard for ever, and so does the run that it describes, if
- * that is in an arena: each thread returns the run to that shard. So threads that allocate for
- * themselves share no lock and no cache line of this layer. Neighbours of different shards are
- * never merged, because each arena belongs to one shard.
+ * are as many as the process has processors, at most SHARDS_MAX, and no more than it had threads at
+ * a time. A thread that gets a heap takes its runs from a shard that no other thread uses, if there
+ * is one. A header belongs to one shard for ever, and so does the run that it describes, if that is
+ * in an arena: each thread returns the run to that shard. Neighbours of different shards are never
+ * merged.
  *
  * A thread takes from another shard in two cases: its own would have to grow, and the other one has
- * more free memory than it uses, by KEPT_FROM_OTHERS_PAGES; or the system refuses memory. Threads
- * whose needs only vary by less do not pass the content of pages to one another.
+ * more free memory than it uses, by KEPT_FROM_OTHERS_PAGES (decision 49); or the system refuses
+ * memory.
  *
  * The counts of free pages in pages_state, which all threads read, are approximate: a shard adds
  * its changes when these exceed TOLD_PAGES. With one shard, and with a limit, it adds them after
@@ -244,11 +243,8 @@ void header_return(struct span *span);
  * Locking: shard's lock held. */
 void headers_share(struct page_shard *shard);
 
-/* The cap: how much free memory is kept instead of being purged at once. It learns.
- *
- * Purged memory costs page faults when it is needed again; kept memory is not available to other
- * programs. The allocator cannot know in advance which is better. So the cap starts at one value
- * and is adapted:
+/* The cap: how much free memory is kept instead of being purged at once. It adapts to the program,
+ * for the reasons of decision 37:
  *
  *   at first    a quarter of the option `dirty_cap`
  *   lowered     by a sixteenth of the memory that is purged above it, down to a 32nd of the option:
@@ -260,10 +256,9 @@ void headers_share(struct page_shard *shard);
  *               shards and for kept mappings, of the largest amount before a take less the
  *               smallest one
  *
- * So memory that is freed and taken again faster than the decay is purged once or twice and then
- * stays. Once it is not taken again, the cap falls and the decay purges the rest. Whatever the cap,
- * a heap may keep as much free memory as it has in use (purge.c). Memory that is purged by age, for
- * a limit, by a trim, or because the system is short of memory does not change the cap.
+ * Whatever the cap, a heap may keep as much free memory as it has in use (purge.c). Memory that is
+ * purged by age, for a limit, by a trim, or because the system is short of memory does not change
+ * the cap.
  *
  * Threads: any, atomic words. A race makes the cap slightly wrong for some intervals.
  */
