@@ -9,20 +9,12 @@
 #include "heap/remote.h"
 #include "heap/slab_lists.h"
 
-/* BORROW_MAX, BORROW_MAX_BYTES: the blocks of a class that a heap may have borrowed. BORROW_MIN:
- * borrow_fill stops once it has this number. HEAPS_LOOKED_AT: the heaps that one call looks at.
- * SLABS_LOOKED_AT: the slabs of one heap that it looks at. CURRENT_PART: a current slab lends if
- * one in four of its slots can be borrowed; fewer are not worth the look. WAIT_MAX: the most slabs
- * of a class that a heap makes between two searches in vain. */
-enum {
-    BORROW_MAX = 63,
-    BORROW_MAX_BYTES = 64 << 10,
-    BORROW_MIN = 8,
-    HEAPS_LOOKED_AT = 64,
-    SLABS_LOOKED_AT = 8,
-    CURRENT_PART = 4,
-    WAIT_MAX = 63
-};
+/* BORROW_MAX, BORROW_MAX_BYTES: the blocks of a class that a heap may have borrowed. BORROW_MAX is
+ * also the most slabs of a class that a heap makes between two searches in vain. BORROW_MIN: one
+ * call looks at that number of slabs of a heap, and stops once it has that number of blocks.
+ * CURRENT_PART: a current slab lends if one in four of its slots can be borrowed; fewer are not
+ * worth the look. */
+enum { BORROW_MAX = 63, BORROW_MAX_BYTES = 64 << 10, BORROW_MIN = 8, CURRENT_PART = 4 };
 
 /* The borrowed blocks of one class of a heap. */
 struct borrowed {
@@ -110,16 +102,16 @@ void *borrow_take(struct heap *heap, unsigned class)
 }
 
 /* How the threads run: the heap that came here last, the number of refills in a row that it made,
- * and eight times the moving average of such numbers. Until threads are seen to run at the same
- * time they are taken to run in turn. All fields: any thread, atomic; a race makes them slightly
- * wrong. While threads run at the same time, a heap comes here at each LOOK_EVERY-th refill only,
- * because each of them takes the line from the others. */
-enum { ROW_MAX = 64, ROW_PART = 8, LOOK_EVERY = 8 };
+ * and eight times the moving average of such numbers (a new one counts for an eighth). Until
+ * threads are seen to run at the same time they are taken to run in turn. All fields: any thread,
+ * atomic; a race makes them slightly wrong. While threads run at the same time, a heap comes here
+ * at each eighth refill only, because each of them takes the line from the others. */
+enum { ROW_MAX = 64, EIGHTH = 8 };
 static struct {
     const struct heap *heap;
     uint32_t row;
     uint32_t average;
-} cache_aligned rows = {.row = ROW_MAX, .average = ROW_MAX * ROW_PART};
+} cache_aligned rows = {.row = ROW_MAX, .average = ROW_MAX * EIGHTH};
 
 /* Whether threads run in turn, so that the heap should borrow. Threads that run at the same time
  * come here alternately. If they borrowed, they would write the same cache lines as the owner and
@@ -134,18 +126,18 @@ static bool borrow_is_in_turn(struct heap *heap)
     uint32_t row = load_relaxed(&rows.row);
     uint32_t average = load_relaxed(&rows.average);
     if (load_relaxed(&rows.heap) != heap) {
-        average += row - average / ROW_PART;
+        average += row - average / EIGHTH;
         store_relaxed(&rows.average, average);
         store_relaxed(&rows.heap, heap);
         heap->borrow_turn++;
         row = 0;
     }
     if (row < ROW_MAX) {
-        row = (uint32_t)smaller_of(row + (heap->in_turn ? 1 : LOOK_EVERY), ROW_MAX);
+        row = (uint32_t)smaller_of(row + (heap->in_turn ? 1 : EIGHTH), ROW_MAX);
         store_relaxed(&rows.row, row);
     }
-    heap->in_turn = row == ROW_MAX || average >= ROW_MAX / 2 * ROW_PART;
-    heap->refills_to_look = heap->in_turn ? 0 : LOOK_EVERY - 1;
+    heap->in_turn = row == ROW_MAX || average >= ROW_MAX / 2 * EIGHTH;
+    heap->refills_to_look = heap->in_turn ? 0 : EIGHTH - 1;
     return heap->in_turn;
 }
 
@@ -178,7 +170,7 @@ static void borrow_note_search(const struct heap *heap, struct borrowed *borrowe
         borrowed->wait = 0;
     borrowed->turn = heap->borrow_turn;
     if (!found)
-        borrowed->wait = (uint8_t)smaller_of(borrowed->wait * 2u + 1, (unsigned)WAIT_MAX);
+        borrowed->wait = (uint8_t)smaller_of(borrowed->wait * 2u + 1, (unsigned)BORROW_MAX);
     borrowed->waits = borrowed->wait;
 }
 
@@ -266,7 +258,7 @@ static bool borrow_from(struct borrowed *to, struct heap *from, unsigned class, 
         remote_look_again(from, mailbox);
     struct span *slab = remote_take_mail(from, mailbox);
     for (unsigned looks = 0;
-         slab && looks < SLABS_LOOKED_AT && load_relaxed(&to->count) < most; looks++) {
+         slab && looks < BORROW_MIN && load_relaxed(&to->count) < most; looks++) {
         struct span *next = slab->mail_next;
         borrow_of_slab(to, from, slab, class, most, refused);
         test_delay();
@@ -303,7 +295,7 @@ static void borrow_search(struct heap *heap, unsigned class, struct borrowed *to
     size_t slabs = DRAIN_SLABS;
     bool refused = false;
     bool any_left = false; /* whether a heap of this round has slabs that were not looked at */
-    for (unsigned i = 0; i < HEAPS_LOOKED_AT && slabs != 0; i++) {
+    for (unsigned i = 0; i < DRAIN_SLABS && slabs != 0; i++) {
         from = from ? from : load_acquire(&all_heaps); /* pairs with heap_enlist */
         if (from == round_start && !any_left) {
             from = load_relaxed(&to->count) != 0 ? from : NULL;

@@ -12,6 +12,9 @@
 
 #include "heap/thread_heap.h"
 
+/* The slabs, spans or heaps that one call looks at, where there is no other number. */
+enum { DRAIN_SLABS = 64 };
+
 /* Collects all slabs in the mailboxes. */
 void heap_drain(struct heap *heap);
 
@@ -29,9 +32,6 @@ void heap_forget_mail(struct heap *heap);
  * mailboxes are empty. */
 void heap_lose_mail(struct heap *heap);
 
-/* The spans that one refill looks at after a fork. */
-enum { LOOK_SPANS = 64 };
-
 /* Looks at the next `spans` spans for slabs of the heap with blocks that other threads freed before
  * a fork, and posts them. Called before the heap takes a new slab, while look_after_fork is set. */
 void heap_look_after_fork(struct heap *heap, size_t spans);
@@ -46,9 +46,6 @@ unsigned slab_collect(struct span *slab);
  * Returns: false if the slab was not moved.
  * Locking: both heaps held; then only `to`. */
 bool heap_take_over(struct heap *from, struct heap *to, struct span *slab);
-
-/* The slabs that one call collects, where there is no other number. */
-enum { DRAIN_SLABS = 64 };
 
 /* Drains a mailbox and the one of its slabs that borrowers looked at, of at most `slabs` slabs.
  * Returns: the part of `slabs` that was not used. */

@@ -143,7 +143,7 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     bool fills = heap->current[class] != &empty_slab.header;
     heap_leave_current(heap, class);
     if (unlikely(heap->look_after_fork) && heap->bins[class].first == NULL)
-        refill_look_after_fork(heap, LOOK_SPANS);
+        refill_look_after_fork(heap, DRAIN_SLABS);
     bool due = ++heap->turns % DRAIN_TURNS == 0;
     struct span *slab = due ? NULL : refill_find_listed(heap, class, &refused);
     if (slab == NULL) {

@@ -8,7 +8,7 @@
 /* WALK_STEPS: the spans that a walk looks at. KEEP_BELOW: a huge page with fewer free pages is left
  * whole. */
 enum {
-    WALK_STEPS = 32768,
+    WALK_STEPS = 16 * SWEEP_WORK,
     KEEP_BELOW = (HUGE_PAGE_BYTES >> PAGE_SHIFT) / 4,
 };
 

@@ -33,8 +33,7 @@ static size_t fence_count; /* atomic: fences within all arenas */
 /* The lengths of a growth, in pages. */
 enum {
     MIN_BATCH = (256 << 10) >> PAGE_SHIFT,
-    MAX_BATCH = (4 << 20) >> PAGE_SHIFT, /* except for a longer run */
-    HUGE_PAGES = 1 << HUGE_PAGE_SHIFT,   /* pages of a huge page */
+    HUGE_PAGES = 1 << HUGE_PAGE_SHIFT, /* pages of a huge page */
 };
 
 enum { GROWTHS = 2 };
@@ -148,7 +147,7 @@ static int grow_by(struct page_shard *shard, size_t pages, size_t needed, enum a
     span->pages = (uint32_t)pages;
     span->mark = SPAN_IS_NEW;
     store_relaxed(&span->dirty_pages, (size_t)0);
-    if (pages >= HUGE_PAGES && needed <= MAX_BATCH) /* a long run does not show density */
+    if (pages >= HUGE_PAGES && needed <= GROWTH_MAX_PAGES) /* a long run does not show density */
         grow_note(base, pages);
     if (config_fences)
         grow_defer_fenced(span, needed);
@@ -183,14 +182,15 @@ static bool grow_owes_small_pages(size_t pages)
  * a long run, which the program may not fill, nor near a limit, nor after huge pages were cut. */
 static bool grow_may_be_huge(size_t pages)
 {
-    return pages <= MAX_BATCH && limits_admit_huge_pages(pages) && !grow_owes_small_pages(pages);
+    return pages <= GROWTH_MAX_PAGES && limits_admit_huge_pages(pages) &&
+           !grow_owes_small_pages(pages);
 }
 
 /* Chooses the pages of the next growth, of at least one huge page, for a run of `needed` pages.
  * With HUGE_PAGES_AUTO, a large heap asks for huge pages where it may. A large heap that may not,
  * and a heap of any size whose program has not touched the last growths, refuses them: the system
  * may be set to use huge pages without a request. All else is left to the system. So is a run
- * above MAX_BATCH: it is not known whether the program will fill it. */
+ * above GROWTH_MAX_PAGES: it is not known whether the program will fill it. */
 static enum arena_step grow_step_of(size_t pages, size_t needed)
 {
     if (load_relaxed(&pages_state.limits.huge_pages) != HUGE_PAGES_AUTO)
@@ -209,7 +209,7 @@ static enum arena_step grow_step_of(size_t pages, size_t needed)
 static size_t grow_batch_of(size_t committed_pages)
 {
     size_t least = committed_pages < HUGE_PAGES || config_fences ? MIN_BATCH : HUGE_PAGES;
-    return larger_of(least, smaller_of(committed_pages / 8, MAX_BATCH));
+    return larger_of(least, smaller_of(committed_pages / 8, GROWTH_MAX_PAGES));
 }
 
 size_t pages_to_grow(size_t pages)

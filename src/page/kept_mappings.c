@@ -270,7 +270,7 @@ static size_t kept_mapping_purge_one(size_t wanted, uint8_t marks)
         struct span *range = kept_ranges[index];
         uint8_t state = range->mark;
         size_t pages = smaller_of(wanted, range->pages);
-        pages = kept_mapping_whole_pages_up(larger_of(pages, KEPT_MAPPING_STEP_PAGES));
+        pages = kept_mapping_whole_pages_up(larger_of(pages, KEPT_MAPPING_MIN_PAGES / 4));
         if (pages + KEPT_MAPPING_MIN_PAGES > range->pages)
             pages = range->pages;
         kept_mapping_withdraw(index);

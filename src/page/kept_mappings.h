@@ -37,9 +37,9 @@
 #include "page/state.h"
 
 enum {
-    KEPT_MAPPINGS_MAX = 64,       /* ranges */
-    KEPT_MAPPING_MIN_PAGES = 256, /* pages of a whole range */
-    KEPT_MAPPING_STEP_PAGES = 64, /* pages that are unmapped at once */
+    KEPT_MAPPINGS_MAX = 64, /* ranges */
+    /* the least pages of a whole range; a quarter of it is unmapped at once */
+    KEPT_MAPPING_MIN_PAGES = 256,
 };
 
 enum { config_kept_mappings = !config_fences };

@@ -214,9 +214,8 @@ struct span *pages_map_kept(size_t size_bytes)
 
 size_t pages_growing_bytes(size_t size_bytes)
 {
-    enum { HUGE_FROM_BYTES = 8 << 20 };
     size_t bytes = size_bytes + size_bytes / 8;
-    return bytes < HUGE_FROM_BYTES ? bytes : align_up(bytes, HUGE_PAGE_BYTES);
+    return bytes < HUGE_PAGES_FROM_BYTES ? bytes : align_up(bytes, HUGE_PAGE_BYTES);
 }
 
 struct span *pages_map_growing(size_t size_bytes)
@@ -252,14 +251,13 @@ void pages_give_huge(struct span *span)
  * continues there, so it has at most one huge page too early. Not if most of the block is new. */
 static bool mapping_grows_into_huge_pages(size_t old_bytes, size_t new_bytes)
 {
+    if (likely(new_bytes < HUGE_PAGES_FROM_BYTES) || new_bytes > 3 * old_bytes)
+        return false;
     /* A growing block asks for huge pages if it has this length, or if this much memory is counted
      * for each such block: each may have one huge page too early. */
-    static const size_t FROM_BYTES = (size_t)32 << 20;
-    enum { MIN_PART = 4, TIMES = 3 };
-    if (likely(new_bytes < FROM_BYTES / MIN_PART) || new_bytes > TIMES * old_bytes)
-        return false;
+    size_t much = 4 * HUGE_PAGES_FROM_BYTES;
     size_t fronts = load_relaxed(&pages_state.huge_count) + 1; /* 1: the end of the arenas */
-    return new_bytes >= FROM_BYTES || limits_counted_pages() << PAGE_SHIFT >= fronts * FROM_BYTES;
+    return new_bytes >= much || limits_counted_pages() << PAGE_SHIFT >= fronts * much;
 }
 
 /* Moves the mapping to addresses that the kernel chooses. The leaves of the page map for any place
@@ -328,7 +326,7 @@ bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
 
 void pages_move_bytes(struct span *destination, struct span *source, size_t size_bytes)
 {
-    enum { STEP_BYTES = 4 << 20 };
+    enum { STEP_BYTES = 2 * HUGE_PAGE_BYTES };
     for (size_t done = 0; done < size_bytes; done += STEP_BYTES) {
         size_t step = smaller_of(size_bytes - done, STEP_BYTES);
         memcpy(destination->base + done, source->base + done, step);

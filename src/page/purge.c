@@ -21,8 +21,8 @@ struct pass {
 };
 
 /* Where all memory is locked, a pass ends after REFUSALS_MAX refusals. Later passes end at the
- * first span that keeps dirty pages, until STUCK_MIN_PAGES more pages are dirty. */
-enum { REFUSALS_MAX = 256, STUCK_MIN_PAGES = 256 };
+ * first span that keeps dirty pages, until as many more pages are dirty. */
+enum { REFUSALS_MAX = 256 };
 
 /* A huge page that a sweep of slabs cuts was zeroed by the kernel and divided again for little
  * use, and the next one probably will be too. So the heap grows first by SMALL_TIMES as much in
@@ -302,7 +302,7 @@ static void purge_end_pass(struct page_shard *shard, const struct pass *pass)
 static size_t purge_shard(struct page_shard *shard, size_t pages, bool exact)
 {
     size_t left = load_relaxed(&shard->stuck_pages);
-    bool whole = left == 0 || load_relaxed(&shard->dirty_pages) > left + STUCK_MIN_PAGES;
+    bool whole = left == 0 || load_relaxed(&shard->dirty_pages) > left + REFUSALS_MAX;
     struct pass pass = {.refusals = whole ? REFUSALS_MAX : 1};
     size_t purged = 0;
     while (purged < pages && pass.refusals != 0 && (whole || pass.left == NULL) &&

@@ -48,7 +48,7 @@ static bool shard_differs(size_t count, size_t told, size_t by)
 static bool shard_lends(const struct page_shard *shard)
 {
     size_t used_pages = shard->committed_pages - shard->free_pages;
-    return shard->dirty_pages > used_pages + KEPT_FROM_OTHERS_PAGES;
+    return shard->dirty_pages > used_pages + GROWTH_MAX_PAGES;
 }
 
 /* Tells others whether the shard lends. Only the holder of its lock changes its bit. */
@@ -168,10 +168,7 @@ void pages_leave_shard(uint8_t number)
     own_shard = 0;
 }
 
-void shards_forget_threads(void)
-{
-    memset(shard_users.threads, 0, sizeof shard_users.threads);
-}
+void shards_forget_threads(void) { memset(shard_users.threads, 0, sizeof shard_users.threads); }
 
 /* Puts a list of runs or headers of one shard on the stack `deferred`. */
 static void defer_list(struct span *first, struct span *last)

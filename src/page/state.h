@@ -9,8 +9,8 @@
  * merged.
  *
  * A thread takes from another shard in two cases: its own would have to grow, and the other one has
- * more free memory than it uses, by KEPT_FROM_OTHERS_PAGES (decision 49); or the system refuses
- * memory.
+ * more free memory than it uses, by as much as the longest growth (decision 49); or the system
+ * refuses memory.
  *
  * The counts of free pages in pages_state, which all threads read, are approximate: a shard adds
  * its changes when these exceed TOLD_PAGES. With one shard, and with a limit, it adds them after
@@ -36,7 +36,7 @@
 enum {
     SHARDS_MAX = 64,
     TOLD_PAGES = (1 << 20) >> PAGE_SHIFT,
-    KEPT_FROM_OTHERS_PAGES = (4 << 20) >> PAGE_SHIFT,
+    GROWTH_MAX_PAGES = 2 * HUGE_PAGE_BYTES >> PAGE_SHIFT, /* except for a longer run */
 };
 
 /* The bins of free_spans.c. */

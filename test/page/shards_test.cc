@@ -23,7 +23,7 @@ using page_layer::stats;
 
 constexpr uint64_t kDecayMs = 1000000; // nothing decays by age here
 constexpr unsigned kShards = 4;
-constexpr size_t kLent = KEPT_FROM_OTHERS_PAGES + 512; // free pages of which a shard lends
+constexpr size_t kLent = GROWTH_MAX_PAGES + 512; // free pages of which a shard lends
 
 class Shards : public testing::Test
 {
@@ -193,7 +193,7 @@ TEST_F(Shards, OneThatUsesMoreThanItHasFreeDoesNotLend)
 // Otherwise threads that replace large blocks pass their pages around.
 TEST_F(Shards, AShardWithLittleFreeMemoryKeepsIt)
 {
-    pages_give(take(0, KEPT_FROM_OTHERS_PAGES));
+    pages_give(take(0, GROWTH_MAX_PAGES));
     struct span *own = take(1, 100);
     ASSERT_NE(own, nullptr);
     EXPECT_EQ(home(own), &page_shards[1]);
