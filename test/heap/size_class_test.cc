@@ -5,6 +5,7 @@
 #include <vector>
 
 extern "C" {
+#include "heap/lifecycle.h"
 #include "heap/size_class.h"
 #include "heap/slab.h"
 }
@@ -15,7 +16,7 @@ namespace size_class_test
 class SizeClass : public testing::Test
 {
   protected:
-    static void SetUpTestSuite() { size_classes_init(); }
+    static void SetUpTestSuite() { heap_start(); }
 };
 
 TEST_F(SizeClass, SizesRiseAndAreMultiplesOf16)

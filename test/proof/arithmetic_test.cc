@@ -6,6 +6,7 @@
 #include <vector>
 
 extern "C" {
+#include "heap/lifecycle.h"
 #include "heap/size_class.h"
 #include "heap/slab.h"
 #include "region/tlsf.h"
@@ -21,7 +22,7 @@ namespace
 // other address in a slab is ever taken for a block.
 TEST(Arithmetic, OnlyABlocksStartHasASlotNumber)
 {
-    size_classes_init();
+    heap_start();
     for (unsigned i = 0; i < CLASS_COUNT; i++) { // hardened builds have bytes behind each block
         const struct size_class &shape = size_classes[i];
         // The smaller the block, the fewer differences the 32 bits tell apart: of packed slabs,
@@ -58,7 +59,7 @@ TEST(Arithmetic, OnlyABlocksStartHasASlotNumber)
 // space.
 TEST(Arithmetic, EveryBlocksStartHasItsSlotNumber)
 {
-    size_classes_init();
+    heap_start();
     for (unsigned i = 0; i < CLASS_COUNT; i++)
         for (const uintptr_t start : {uintptr_t{1} << 16, (uintptr_t{1} << 47) - (1 << 20)}) {
             const struct size_class &shape = size_classes[i];
@@ -74,7 +75,7 @@ TEST(Arithmetic, EveryBlocksStartHasItsSlotNumber)
 // frees_to_attention reaches 0 after at most 255 frees, and never starts at 0.
 TEST(Arithmetic, CountsOfFreesFitTheirByte)
 {
-    size_classes_init();
+    heap_start();
     for (unsigned i = 0; i < CLASS_COUNT; i++) {
         const struct size_class &shape = size_classes[i];
         struct slab_header_parts slab = {};
@@ -89,7 +90,7 @@ TEST(Arithmetic, CountsOfFreesFitTheirByte)
 
 TEST(Arithmetic, EverySizeAndAlignmentHasTheSmallestClassThatServes)
 {
-    size_classes_init();
+    heap_start();
     const size_t most = config_hardened ? size_t{PAGE_BYTES} : size_t{MEDIUM_REQUEST_MAX};
     for (size_t alignment = 16; alignment <= most; alignment *= 2) {
         unsigned expected = 0;
