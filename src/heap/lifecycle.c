@@ -193,7 +193,9 @@ static bool heap_tend(struct heap *heap, bool again)
     return all;
 }
 
-static bool visit_is_due cache_aligned; /* atomic: a visit to all heaps is not complete */
+static struct {
+    bool is_due; /* atomic: a visit to all heaps is not complete */
+} cache_aligned next_visit;
 
 /* The visit to all heaps, which one thread at a time makes. */
 static struct {
@@ -231,16 +233,16 @@ static bool heaps_visit_part(void)
 bool heaps_visit(bool interval_ends)
 {
     if (interval_ends)
-        store_relaxed(&visit_is_due, true);
-    if (likely(!load_relaxed(&visit_is_due)))
+        store_relaxed(&next_visit.is_due, true);
+    if (likely(!load_relaxed(&next_visit.is_due)))
         return false;
     uint32_t seen = load_relaxed(&visit.visitor);
     uint32_t own = heap_generation + 1;
     if (seen == own || !compare_swap_acq_rel(&visit.visitor, &seen, own))
         return false;
-    bool left = load_relaxed(&visit_is_due) && heaps_visit_part();
+    bool left = load_relaxed(&next_visit.is_due) && heaps_visit_part();
     if (!left)
-        store_relaxed(&visit_is_due, false);
+        store_relaxed(&next_visit.is_due, false);
     store_release(&visit.visitor, (uint32_t)0); /* pairs with the compare-and-swap above */
     return left;
 }
