@@ -1,6 +1,6 @@
 /* The start and the end of the library. Options are read when constructors run, before those of the
  * program if the loader allows it. Blocks may be requested long before: the heap starts by itself,
- * with its built-in limits.
+ * with its built-in limits. A program that requests no block does not start a heap.
  *
  * Threads: the loader calls start and stop once each. */
 #include "base/check.h"
@@ -92,8 +92,7 @@ __attribute__((constructor(101))) static void start_library(void)
     const char *environment = os_is_secure() ? NULL : os_environment(variable_name);
     if (environment)
         options_parse(&options, environment, variable_name);
-    pages_configure(&options.pages);
-    heap_start(); /* not by a thread that takes its first block while another one forks */
+    pages_configure(&options.pages); /* the heap starts with the first block */
     heap_watch_threads();            /* before the program takes all keys */
     if (options.watch_root.length != 0)
         (void)memory_pressure_root(options.watch_root.start, options.watch_root.length);

@@ -240,9 +240,13 @@ bool heaps_visit(bool interval_ends)
     uint32_t own = heap_generation + 1;
     if (seen == own || !compare_swap_acq_rel(&visit.visitor, &seen, own))
         return false;
-    bool left = load_relaxed(&next_visit.is_due) && heaps_visit_part();
-    if (!left)
-        store_relaxed(&next_visit.is_due, false);
+    bool left = false;
+    if (load_relaxed(&next_visit.is_due)) {
+        store_relaxed(&next_visit.is_due, false); /* first: the interval may end meanwhile */
+        left = heaps_visit_part();
+    }
+    if (left)
+        store_relaxed(&next_visit.is_due, true);
     store_release(&visit.visitor, (uint32_t)0); /* pairs with the compare-and-swap above */
     return left;
 }
@@ -268,22 +272,38 @@ bool heaps_empty_run_caches(void)
     return any;
 }
 
-enum { NOT_STARTED, STARTING, STARTED };
-
-static uint32_t started; /* atomic: written by the thread that changes it from NOT_STARTED */
+enum { NOT_STARTED };
+#define STARTED UINT32_MAX
+/* atomic: NOT_STARTED; 1 + fork_lock_process of the thread that starts the layer; or STARTED */
+static uint32_t started;
 /* The slabs of each class, for the page layer. Const after the start. */
 static struct slab_shape shapes[sealed_count(struct slab_shape, CLASS_COUNT)] sealed_data;
 sealed_fills(shapes);
+
+/* Begins the start, or waits until another thread has ended it. In the child of a fork the start of
+ * a thread of the parent has no end, so it begins anew; each of its steps may be done twice.
+ * Returns: false if the layer is started. */
+static bool heap_begin_start(void)
+{
+    uint32_t own = fork_lock_process() + 1;
+    for (;; pause_processor()) {
+        uint32_t seen = load_acquire(&started); /* pairs with the release in heap_start */
+        if (seen == STARTED)
+            return false;
+        if (seen != own && compare_swap_acq_rel(&started, &seen, own))
+            return true;
+    }
+}
 
 void heap_start(void)
 {
     if (likely(load_acquire(&started) == STARTED)) /* pairs with the release below */
         return;
-    uint32_t expected = NOT_STARTED;
-    if (!compare_swap_acq_rel(&started, &expected, (uint32_t)STARTING)) {
-        while (load_acquire(&started) != STARTED)
-            pause_processor();
+    if (!heap_begin_start())
         return;
+    if (config_sealed) { /* the start may be another one's, of the parent */
+        (void)os_protect(size_classes, sizeof size_classes, OS_WRITE);
+        (void)os_protect(shapes, sizeof shapes, OS_WRITE);
     }
     os_init();
     size_classes_init();
@@ -307,6 +327,6 @@ void heap_start(void)
     pages_on_refusal(heaps_empty_run_caches);
     heap_watch_threads();
     pages_on_tick(heaps_visit);
-    store_release(&started, (uint32_t)STARTED);
+    store_release(&started, STARTED);
     pages_start();
 }

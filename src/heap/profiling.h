@@ -54,7 +54,7 @@ void heap_profile_collect(struct heap *heap, unsigned size_class, unsigned slots
 void heap_profile_take(struct heap *heap, unsigned size_class, void *block, size_t asked_bytes,
                        bool guarded);
 /* Counts a new large block or a new length of one, and samples it if it is due. `heap` is this
- * thread's heap, or NULL if the thread has none. */
+ * thread's heap, held, or NULL if the thread has none. */
 void heap_profile_large(struct heap *heap, struct span *span, size_t asked_bytes);
 
 /* Ends the held sample (hooks_hold_sample) of a large block that now has another length, and counts

@@ -38,7 +38,7 @@ static void os_count_call(enum os_call call) { fetch_add_relaxed(&os_calls[call]
 
 size_t os_page_size(void) { return load_relaxed(&page_size_bytes); }
 
-void os_init(void)
+at_process_start void os_init(void)
 {
     size_t size = getauxval(AT_PAGESZ);
     if (is_power_of_two(size) && size >= 4096)

@@ -375,7 +375,8 @@ extern int __register_atfork(void (*before)(void), void (*in_parent)(void), void
 extern void *__dso_handle hidden_data;
 #endif
 
-int os_fork_register(void (*before)(void), void (*in_parent)(void), void (*in_child)(void))
+at_process_start int os_fork_register(void (*before)(void), void (*in_parent)(void),
+                                      void (*in_child)(void))
 {
 #ifdef __GLIBC__
     return -__register_atfork(before, in_parent, in_child, &__dso_handle);

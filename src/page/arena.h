@@ -21,7 +21,7 @@
  * Threads: an arena belongs to a shard (state.h), whose lock protects its list of arenas, the
  * frontiers and the holes. Arenas are never given back. arena_at, arena_of and span_arena need no
  * lock: they read a list where an entry is stored before the count or the pointer that admits it.
- * Locking: shard's lock held, for functions without another tag.
+ * Locking: shard's lock held, for functions without another tag; arena_page needs none.
  */
 #ifndef CAIRN_PAGE_ARENA_H
 #define CAIRN_PAGE_ARENA_H
@@ -105,7 +105,8 @@ bool arena_uncommit(struct arena *arena, char *start, size_t pages);
 size_t arena_withdraw_advice(const char *start, size_t size_bytes);
 
 /* Marks those clean pages of a part of a huge page as dirty that may be resident because another
- * part of it was handed out: huge pages were requested there, and the pages were never purged. */
+ * part of it was handed out: huge pages were requested there, and the pages were never purged.
+ * Pages that were holes count as purged, so a rest among them stays. */
 void arena_mark_rests(struct arena *arena, const char *start, size_t pages);
 
 /* All arenas in the order of their addition. The first arenas_count entries are const and may be

@@ -77,13 +77,13 @@ struct page_stats {
 
 /* Makes fork safe: registers the layer's fork handlers with libc, once. Afterwards metadata may be
  * taken from pages of an arena. Every allocator calls it before it takes pages; further calls do
- * nothing. libc may allocate during the call, so the heap must be ready.
+ * nothing. libc may allocate during the call, and so start the heap.
  * Locking: none held. */
 void pages_start(void);
 
 /* Sets the function that the fork handler calls in the child of a fork, once this layer is usable
  * there.
- * Threads: one, before pages_start. */
+ * Threads: one, at the start. */
 void pages_on_fork(void (*in_child)(void));
 
 /* Whether the parent had only one thread at the fork. Then all memory that the child sees is of one
@@ -93,7 +93,7 @@ bool pages_forked_alone(void);
 
 /* Sets the function that gives back runs which its owner keeps without use. The function is called
  * before a take from the arenas fails. It returns true if it gave some back.
- * Threads: one, before pages_start. */
+ * Threads: one, at the start. */
 void pages_on_refusal(bool (*give_kept)(void));
 
 /* Initialises the page map and the state of this layer. `shapes` is indexed by size class and stays

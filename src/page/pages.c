@@ -173,7 +173,7 @@ static void pages_after_fork_in_child(void)
 
 /* Also when the program or the library is loaded. A first use of an allocator may come while
  * another thread forks, and libc would let it wait for the fork. */
-__attribute__((constructor(101))) void pages_start(void)
+__attribute__((constructor(101))) at_process_start void pages_start(void)
 {
     static bool started; /* atomic */
     if (likely(load_relaxed(&started)) || exchange_acq_rel(&started, true))

@@ -164,7 +164,8 @@ uint8_t pages_enter_shard(uint8_t last)
 
 void pages_leave_shard(uint8_t number)
 {
-    fetch_sub_relaxed(&shard_users.threads[number], (uint16_t)1);
+    if (load_relaxed(&shard_users.threads[number]) != 0) /* or a signal handler has forked since */
+        fetch_sub_relaxed(&shard_users.threads[number], (uint16_t)1);
     own_shard = 0;
 }
 

@@ -151,8 +151,6 @@ TEST_F(PageFork, HeadersThatBecomeThoseOfRunsServeTheNextFork)
     pages_verify();
 }
 
-// The lists that threads use without a lock may be copied in the middle of a step, so the child of
-// a process with threads forgets them.
 // Headers that other threads may take without a lock, and pieces of metadata.
 TEST_F(PageFork, TheChildHasTheHeadersAndTheChunksOfItsParent)
 {

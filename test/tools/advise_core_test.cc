@@ -59,6 +59,7 @@ class AdviseCore : public testing::Test
 
 TEST_F(AdviseCore, RoundsLikeTheHeap)
 {
+    size_classes_init();
     for (size_t size = 1; size <= MEDIUM_BLOCK_MAX; size++)
         ASSERT_EQ(class_bytes(size), size_classes[class_of_size(size)].size_bytes) << size;
     EXPECT_EQ(class_bytes(0), 16U);

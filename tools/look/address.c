@@ -71,10 +71,11 @@ static void print_foreign(struct look *look, uint64_t address)
 {
     const struct mapping *mapping = mapping_of(look->target, address);
     unsigned char byte;
-    if (mapping)
-        printf("foreign\tmapping=%#" PRIx64 "-%#" PRIx64 "\tname=%s\n", mapping->start,
-               mapping->end, mapping->path);
-    else if (read_small(look->target, address, &byte, 1))
+    if (mapping) {
+        printf("foreign\tmapping=%#" PRIx64 "-%#" PRIx64 "\tname=", mapping->start, mapping->end);
+        print_clean(mapping->path);
+        putchar('\n');
+    } else if (read_small(look->target, address, &byte, 1))
         printf("foreign\tname=\n");
     else
         printf("foreign\tunmapped=1\n");

@@ -63,8 +63,9 @@ void print_contents(struct look *look, uint64_t address, uint64_t size)
         memcpy(&first, text, sizeof first);
     if (is_of_file(look->target, first)) {
         const struct mapping *mapping = mapping_of(look->target, first);
-        printf("\tpoints_to=%s+%#" PRIx64, mapping->path,
-               first - mapping->start + mapping->file_offset);
+        printf("\tpoints_to=");
+        print_clean(mapping->path);
+        printf("+%#" PRIx64, first - mapping->start + mapping->file_offset);
     }
     if (read_class(look->target, first, name))
         printf("\tclass=x%s", name);

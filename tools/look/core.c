@@ -108,15 +108,15 @@ static void read_files(struct target *target, char *text, size_t bytes)
     size_t words = sizeof head + head[0] * 24;
     if (head[0] > bytes / 24 || words > bytes)
         return;
-    char *name = text + words;
+    const char *name = text + words;
     uint64_t lowest = 0;
     target->mappings = take_memory(NULL, (head[0] + 1) * sizeof *target->mappings);
     for (size_t i = 0; i < head[0]; i++) {
-        char *end = memchr(name, '\0', (size_t)(text + bytes - name));
+        const char *end = memchr(name, '\0', (size_t)(text + bytes - name));
         if (end == NULL)
             return;
         uint64_t range[3];
-        char *path = name;
+        const char *path = name;
         memcpy(range, text + sizeof head + 24 * i, sizeof range);
         name = end + 1;
         if (range[0] < lowest || range[1] <= range[0]) // damaged: they are sorted and disjoint
@@ -126,7 +126,7 @@ static void read_files(struct target *target, char *text, size_t bytes)
             .start = range[0],
             .end = range[1],
             .file_offset = range[2] * head[1],
-            .path = clean(path),
+            .path = path,
             .readable = true,
         };
     }

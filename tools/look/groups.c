@@ -20,7 +20,7 @@ static struct group *place_of(struct target *target, const struct groups *groups
 {
     for (size_t at = hash(wanted) % groups->places;; at = (at + 1) % groups->places) {
         struct group *group = &groups->table[at];
-        spend(target, STEPS_OF_WORD);
+        spend(target, 1);
         if (group->blocks == 0 || (group->bytes == wanted->bytes && group->kind == wanted->kind &&
                                    group->site == wanted->site))
             return group;

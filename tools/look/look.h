@@ -375,7 +375,6 @@ void print_map_line(const struct look *look, const struct span_view *span,
                     const struct span_use *use);
 
 // The commands.
-char *clean(char *text);            // replaces control characters, so that a line stays a line
 void print_clean(const char *text); // without control characters
 void print_target(struct look *look);
 void census(struct look *look, bool each); // each: print a line for each span

@@ -42,14 +42,7 @@ void sort(void *array, size_t count, size_t bytes, int (*compare)(const void *, 
         qsort(array, count, bytes, compare);
 }
 
-char *clean(char *text)
-{
-    for (char *at = text; *at; at++)
-        if ((unsigned char)*at < ' ')
-            *at = '?';
-    return text;
-}
-
+// Prints a name of the target, with control characters replaced so that a line stays a line.
 void print_clean(const char *text)
 {
     for (; *text; text++)
@@ -73,7 +66,7 @@ void print_target(struct look *look)
            library->others);
     print_clean(target->program);
     printf("\tlibrary=");
-    fputs(library->path, stdout);
+    print_clean(library->path);
     putchar('\n');
 }
 

@@ -41,10 +41,10 @@ static void see_root(struct marks *marks, uint64_t word, uint64_t place, void *c
     spend(marks->look->target, marks->look->target->thread_count);
     bool stands_in_stack = mapping && is_stack(marks->look->target, mapping);
     print_place(search, stands_in_stack ? "stack" : "memory", place, word);
+    printf("\tname=");
+    print_clean(mapping ? mapping->path : "");
     if (mapping && mapping->path[0] == '/')
-        printf("\tname=%s+%#" PRIx64, mapping->path, place - mapping->start + mapping->file_offset);
-    else
-        printf("\tname=%s", mapping ? mapping->path : "");
+        printf("+%#" PRIx64, place - mapping->start + mapping->file_offset);
     putchar('\n');
 }
 

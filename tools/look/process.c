@@ -87,7 +87,7 @@ static bool parse_line(char *line, struct mapping *mapping, bool with_names)
     (void)strtoull(at, &at, 10);
     at += strspn(at, " ");
     at[strcspn(at, "\n")] = '\0';
-    mapping->path = *at == '\0' ? "" : with_names ? strdup(clean(at)) : name_of_kind(at);
+    mapping->path = *at == '\0' ? "" : with_names ? strdup(at) : name_of_kind(at);
     return mapping->path != NULL;
 }
 

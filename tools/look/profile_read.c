@@ -199,7 +199,7 @@ static void print_maps(struct target *target)
         for (size_t j = 0; j < bytes; j++)
             printf("%02x", id[j]);
         putchar(' ');
-        fputs(mapping->path, stdout);
+        print_clean(mapping->path);
         putchar('\n');
     }
 }

@@ -114,7 +114,9 @@ static void print_mapping(struct target *target, const struct mapping *mapping)
            mapping->start, mapping->end, mapping->file_offset);
     for (size_t i = 0; i < bytes; i++)
         printf("%02x", id[i]);
-    printf("\tpath=%s\n", mapping->path);
+    printf("\tpath=");
+    print_clean(mapping->path);
+    putchar('\n');
 }
 
 void print_mappings(struct target *target, const bool *is_named)
