@@ -4,6 +4,8 @@
 
 #include "base/tagged.h"
 
+#include <string.h>
+
 struct slab_header_parts empty_slab = {
     .header = {.fresh_slot = 1, .side_units = 1},
     .hot_line = {.frees_to_attention = UINT8_MAX, .head = LINK_END}}; /* const: never written */
@@ -116,6 +118,16 @@ bool large_forget_resizer(struct span *span)
     return true;
 }
 
+/* Makes an inherited slab zero, as free slabs of full hardened builds are: a thread of the parent
+ * may have marked a block as freed and not cleared it yet. */
+static seldom_called void slab_clear_inherited(struct span *slab)
+{
+    size_t pages = size_classes[slab_class(slab)].pages;
+    char *start = slab_start(slab);
+    if (!slab_is_zero_size(slab) && pages_purge_part(start, pages) != pages)
+        memset(start, 0, pages << PAGE_SHIFT);
+}
+
 /* The thread that removes the owner word gives the slab back. Another thread may have done so
  * before, and the header may serve another slab: then the owner is another one, and stays so. A
  * header only serves slabs with as many links, so no other memory is read. */
@@ -123,6 +135,9 @@ seldom_called void slab_retire_inherited(const struct heap *heap, struct span *s
 {
     uintptr_t owner = load_acquire(&slab->owner);
     if ((owner & OWNER_HEAP_MASK) == (uintptr_t)heap && !slab_is_in_use(slab) &&
-        compare_swap_acq_rel(&slab->owner, &owner, (uintptr_t)0))
+        compare_swap_acq_rel(&slab->owner, &owner, (uintptr_t)0)) {
+        if (config_zero_freed)
+            slab_clear_inherited(slab);
         slab_retire(slab);
+    }
 }

@@ -337,6 +337,42 @@ TEST(Heap, TheLastFreeOfAnInheritedSlabGivesItBack)
         free_fast(blocks[i]);
 }
 
+// A block of full hardened builds is marked as freed before it is cleared. The owner may be between
+// the two when another thread forks.
+TEST(Heap, AnInheritedSlabIsClearWhenItComesBack)
+{
+    constexpr size_t kSize = 3000;
+    char *blocks[2] = {};
+    std::atomic<int> step{0};
+    std::thread owner([&] {
+        heap_layer::own_heap();
+        for (char *&block : blocks)
+            block = static_cast<char *>(allocate(kSize));
+        step = 1;
+        while (step == 1)
+            usleep(100);
+    });
+    while (step == 0)
+        usleep(100);
+    struct span *slab = heap_layer::span_of(blocks[0]);
+    uint8_t *link = slab_link(slab, static_cast<size_t>(slab_slot(slab, blocks[0])));
+    in_child([&] {
+        memset(blocks[0], 1, 100);
+        store_relaxed(link, static_cast<uint8_t>(LINK_QUARANTINED));
+        EXPECT_IN_CHILD(!config_quarantine || heap_layer::span_of(blocks[1]) == slab);
+        free_fast(blocks[1]);
+        EXPECT_IN_CHILD(!config_quarantine || load_relaxed(&slab->owner) == 0);
+        for (int i = 0; i < 2000; i++) { // each block is checked to be zero
+            const char *block = static_cast<char *>(allocate(kSize));
+            EXPECT_IN_CHILD(block != nullptr && (!config_zero_freed || block[50] == 0));
+        }
+    });
+    step = 2;
+    owner.join();
+    for (char *block : blocks)
+        free_fast(block);
+}
+
 // Inherited slabs rely on this: if the child of a fork sees a write of another thread, it sees all
 // that the thread wrote before, on whichever page.
 TEST(Heap, TheChildOfAForkSeesWritesInTheirOrder)
