@@ -128,8 +128,6 @@ _Noreturn void block_written(const void *block, size_t block_bytes)
 
 void canary_start(void)
 {
-    if (config_sealed) /* heap_start may be called again in the child of a fork */
-        (void)os_protect(secrets_of_process, sizeof secrets_of_process, OS_WRITE);
     secrets_of_process[0] = (struct secrets){.factor = os_random() | 1, .mask = os_random()};
     if (config_sealed)
         (void)os_protect(secrets_of_process, sizeof secrets_of_process, OS_READ);

@@ -280,6 +280,14 @@ static uint32_t started;
 static struct slab_shape shapes[sealed_count(struct slab_shape, CLASS_COUNT)] sealed_data;
 sealed_fills(shapes);
 
+/* Makes the tables writable that a start has sealed. */
+static seldom_called void heap_unseal(void)
+{
+    (void)os_protect(size_classes, sizeof size_classes, OS_WRITE);
+    (void)os_protect(shapes, sizeof shapes, OS_WRITE);
+    (void)os_protect(secrets_of_process, sizeof secrets_of_process, OS_WRITE);
+}
+
 /* Begins the start, or waits until another thread has ended it. In the child of a fork the start of
  * a thread of the parent has no end, so it begins anew; each of its steps may be done twice.
  * Returns: false if the layer is started. */
@@ -290,8 +298,11 @@ static bool heap_begin_start(void)
         uint32_t seen = load_acquire(&started); /* pairs with the release in heap_start */
         if (seen == STARTED)
             return false;
-        if (seen != own && compare_swap_acq_rel(&started, &seen, own))
+        if (seen != own && compare_swap_acq_rel(&started, &seen, own)) {
+            if (config_sealed && seen != NOT_STARTED)
+                heap_unseal();
             return true;
+        }
     }
 }
 
@@ -301,10 +312,6 @@ void heap_start(void)
         return;
     if (!heap_begin_start())
         return;
-    if (config_sealed) { /* the start may be another one's, of the parent */
-        (void)os_protect(size_classes, sizeof size_classes, OS_WRITE);
-        (void)os_protect(shapes, sizeof shapes, OS_WRITE);
-    }
     os_init();
     size_classes_init();
     for (unsigned i = 0; i < CLASS_COUNT; i++) {

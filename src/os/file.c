@@ -385,6 +385,12 @@ int os_file_identify(int file, struct os_file_identity *identity)
     return kernel_result(result);
 }
 
+static bool os_file_is_same(const struct os_file_identity *one,
+                            const struct os_file_identity *other)
+{
+    return one->device == other->device && one->number == other->number;
+}
+
 int os_path_identify(const char *path, struct os_file_identity *identity)
 {
     struct stat status = {0};
@@ -392,6 +398,12 @@ int os_path_identify(const char *path, struct os_file_identity *identity)
         kernel_call(SYS_newfstatat, AT_FDCWD, (long)path, (long)&status, AT_SYMLINK_NOFOLLOW, 0, 0);
     *identity = (struct os_file_identity){status.st_dev, status.st_ino};
     return kernel_result(result);
+}
+
+bool os_path_is(const char *path, const struct os_file_identity *identity)
+{
+    struct os_file_identity now;
+    return os_path_identify(path, &now) == 0 && os_file_is_same(&now, identity);
 }
 
 int os_file_move_up(int file)
@@ -427,8 +439,7 @@ bool os_file_is_own(const struct os_own_file *own)
 {
     struct os_file_identity now;
     int file = load_relaxed(&own->number);
-    return file >= 0 && os_file_identify(file, &now) == 0 && now.device == own->identity.device &&
-           now.number == own->identity.number;
+    return file >= 0 && os_file_identify(file, &now) == 0 && os_file_is_same(&now, &own->identity);
 }
 
 int os_file_own_number(struct os_own_file *own)

@@ -117,6 +117,8 @@ struct os_file_identity {
 int os_file_identify(int file, struct os_file_identity *identity);
 /* Reads the identity of the file that has a name; of a symbolic link itself. */
 int os_path_identify(const char *path, struct os_file_identity *identity);
+/* Whether the file that has a name is that one. */
+bool os_path_is(const char *path, const struct os_file_identity *identity);
 
 /* Moves a descriptor to a high number, which programs rarely close.
  * Returns: the new descriptor, or the old one where that fails. */

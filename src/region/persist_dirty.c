@@ -252,8 +252,7 @@ static void persist_find_faulted(struct cairn_persist *heap)
 static int persist_compare_range(struct cairn_persist *heap, size_t first, size_t end)
 {
     for (size_t page = first; page < end; page++) {
-        if (bit_is_set(heap->dirty, page) ||
-            (persist_to_log(heap, page / 64) >> page % 64 & 1) == 0)
+        if (bit_is_set(heap->dirty, page) || !persist_is_to_log(heap, page))
             continue;
         int error = log_read_image(heap, page, heap->buffer);
         if (error != 0)

@@ -142,6 +142,12 @@ inline_always bool bit_is_set(const uint64_t *words, size_t bit)
     return (words[bit / 64] >> bit % 64 & 1) != 0;
 }
 
+/* Whether a commit has to log a page if it is dirty. */
+inline_always bool persist_is_to_log(const struct cairn_persist *heap, size_t page)
+{
+    return (persist_to_log(heap, page / 64) >> page % 64 & 1) != 0;
+}
+
 /* Searches a bitmap from bit `from` on.
  * Returns: the first bit that is set; `end` when there is none before it. */
 size_t bit_find(const uint64_t *words, size_t from, size_t end);

@@ -386,7 +386,7 @@ size_t persist_next_to_log(const struct cairn_persist *heap, size_t from)
 {
     size_t end = persist_pages(heap);
     size_t page = bit_find(heap->dirty, from, end);
-    while (page < end && (persist_to_log(heap, page / 64) >> page % 64 & 1) == 0)
+    while (page < end && !persist_is_to_log(heap, page))
         page = bit_find(heap->dirty, page + 1, end);
     return page;
 }

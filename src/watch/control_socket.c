@@ -143,11 +143,9 @@ at_process_end void control_remove(void)
     if (load_relaxed(&control_place.owner) == 0)
         return; /* no file to remove, so no system call for the process number */
     uint32_t own = os_process_id();
-    struct os_file_identity now;
     /* Acquire: pairs with control_open. Another process may have replaced the file. */
     if (compare_swap_acq_rel(&control_place.owner, &own, 0u) &&
-        os_path_identify(control_place.path, &now) == 0 && now.device == control.socket.device &&
-        now.number == control.socket.number)
+        os_path_is(control_place.path, &control.socket))
         (void)os_file_remove(control_place.path);
 }
 

@@ -16,7 +16,7 @@ enum {
     OWN_BYTES = 32, /* room in a path for .PROCESS.NUMBER */
 };
 
-struct trace_file trace_file = {.descriptor = -1};
+struct trace_file trace_file = {.file = {.number = -1}};
 
 bool trace_file_place(const char *path, size_t length_bytes, uint64_t limit_bytes)
 {
@@ -85,51 +85,27 @@ static void trace_file_fill_header(struct trace_header *header, uint32_t number,
     memcpy(header->magic, TRACE_MAGIC, sizeof header->magic);
 }
 
-/* Whether a descriptor is open for the trace's file. */
-static bool trace_file_is_the_file(int file)
-{
-    struct os_file_identity identity;
-    return file >= 0 && os_file_identify(file, &identity) == 0 &&
-           identity.device == trace_file.device && identity.number == trace_file.number;
-}
-
-/* Closes the descriptor that a child has inherited, unless the program has closed it before. */
-static void trace_file_close_inherited(void)
-{
-    int file = load_relaxed(&trace_file.descriptor);
-    store_relaxed(&trace_file.descriptor, -1);
-    if (trace_file_is_the_file(file))
-        os_file_close(file);
-}
-
 int trace_file_begin(uint32_t parent, uint64_t fork_order)
 {
     int error = trace_file.state == NULL ? trace_file_make_state() : 0;
     if (error != 0)
         return error;
-    trace_file_close_inherited();
+    os_file_close_own(&trace_file.file); /* inherited, in the child of a fork */
     trace_file.process = os_process_id();
     store_relaxed(&trace_file.order.value, (uint64_t)0);
     store_relaxed(&trace_file.begun, (uint64_t)0);
     store_relaxed(&trace_file.ends, 0u);
     uint32_t number;
-    int file = trace_file_open_new(&number);
-    if (file < 0)
-        return file;
-    file = os_file_move_up(file);
-    struct os_file_identity identity;
-    error = os_file_identify(file, &identity);
+    error = os_file_own(&trace_file.file, trace_file_open_new(&number));
+    int file = load_relaxed(&trace_file.file.number);
     if (error == 0)
         error = os_file_allot(file, 0, TRACE_HEADER_BYTES);
     void *header = error == 0 ? os_file_share(file, 0, TRACE_HEADER_BYTES) : NULL;
     if (header == NULL) {
-        os_file_close(file);
+        os_file_close_own(&trace_file.file);
         return error != 0 ? error : -ENOMEM;
     }
-    trace_file.device = identity.device;
-    trace_file.number = identity.number;
     trace_file.header = header;
-    store_relaxed(&trace_file.descriptor, file);
     trace_file_fill_header(header, number, parent, fork_order);
     return 0;
 }
@@ -139,16 +115,16 @@ int trace_file_begin(uint32_t parent, uint64_t fork_order)
  * descriptors stays open without use. */
 static int trace_file_find_file(void)
 {
-    int file = load_relaxed(&trace_file.descriptor);
-    if (likely(trace_file_is_the_file(file)))
-        return file;
-    file = os_file_open(trace_file.path, OS_FILE_WRITE);
-    if (!trace_file_is_the_file(file)) {
-        os_file_close(file < 0 ? -1 : file);
-        return file < 0 ? file : -ENOENT;
+    if (likely(os_file_is_own(&trace_file.file)))
+        return load_relaxed(&trace_file.file.number);
+    struct os_own_file again = {os_file_open(trace_file.path, OS_FILE_WRITE),
+                                trace_file.file.identity};
+    if (!os_file_is_own(&again)) {
+        os_file_close(again.number);
+        return again.number < 0 ? again.number : -ENOENT;
     }
-    file = os_file_move_up(file);
-    store_relaxed(&trace_file.descriptor, file);
+    int file = os_file_move_up(again.number);
+    store_relaxed(&trace_file.file.number, file);
     return file;
 }
 

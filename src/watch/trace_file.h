@@ -24,6 +24,7 @@
 
 #include "base/alone.h"
 #include "base/compiler.h"
+#include "os/file.h"
 #include "watch/trace_format.h"
 
 enum { TRACE_FILE_PATH_MAX = 1024, TRACE_TIME_STEP_NS = 1 << 17 };
@@ -39,8 +40,7 @@ struct trace_file {
     struct trace_header *header;    /* const while it is on */
     uint64_t begun;                 /* atomic: number of chunks and bound of orders */
     uint64_t limit_bytes;           /* const after trace_file_place; 0: none */
-    uint64_t device, number;        /* const while it is on: identity of the file */
-    int descriptor;                 /* atomic */
+    struct os_own_file file;        /* number: any thread; identity: const while it is on */
     uint32_t process;               /* const while it is on */
     uint32_t ends;                  /* atomic: 1 once a thread ends the trace */
     size_t path_bytes;              /* const after trace_file_place */

@@ -52,6 +52,28 @@ void *hold_shard(void *)
     return nullptr;
 }
 
+std::atomic<bool> g_stops, g_stopped;
+
+// Forks and ends the process, with 0 when the child could use the allocator within `seconds`. The
+// other thread continues once the child is there.
+template <typename Use>
+[[noreturn]] void end_after_child(Use use, pthread_t other, unsigned seconds)
+{
+    const pid_t child = fork();
+    g_stops = false;
+    if (child == 0) {
+        alarm(seconds);
+        use();
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    pthread_join(other, nullptr);
+    if (WIFSIGNALED(status))
+        fprintf(stderr, "the child ended by signal: %s\n", strsignal(WTERMSIG(status)));
+    _exit(status == 0 ? 0 : 1);
+}
+
 // Ends the process, with 0 when the child could continue. `use` takes pages each time it is called.
 template <typename Use> [[noreturn]] void fork_while_pages_are_locked(Use use)
 {
@@ -61,21 +83,8 @@ template <typename Use> [[noreturn]] void fork_while_pages_are_locked(Use use)
         _exit(2);
     while (!g_held)
         usleep(100);
-    const pid_t child = fork();
-    if (child == 0) {
-        alarm(100);
-        use();
-        _exit(0);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    pthread_join(thread, nullptr);
-    if (WIFSIGNALED(status))
-        fprintf(stderr, "the child ended by signal: %s\n", strsignal(WTERMSIG(status)));
-    _exit(status == 0 ? 0 : 1);
+    end_after_child(use, thread, 100);
 }
-
-std::atomic<bool> g_stops, g_stopped;
 
 void stop_here()
 {
@@ -100,17 +109,7 @@ template <typename Use> [[noreturn]] void fork_during_the_first(Use use)
         _exit(2);
     while (!g_stopped && !done)
         usleep(100);
-    const pid_t child = fork();
-    g_stops = false;
-    if (child == 0) {
-        alarm(20);
-        use();
-        _exit(0);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    pthread_join(thread, nullptr);
-    _exit(status == 0 ? 0 : 1);
+    end_after_child(use, thread, 20);
 }
 
 void fill(void *block, size_t bytes)

@@ -5,8 +5,6 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include <fstream>
-#include <string>
 #include <vector>
 
 #include <cairn/heap.h>
@@ -14,6 +12,7 @@
 #include <cairn/tlsf.h>
 
 #include "oom/holder.h"
+#include "os/resident.h"
 
 namespace limit_test
 {
@@ -127,12 +126,8 @@ int make_long_one(int resource, void *(*make)())
         }
         for (void *block : blocks)
             cairn_free(block);
-        struct rlimit now = {};
-        std::ifstream status("/proc/self/status");
-        for (std::string word; status >> word;)
-            if (word == (resource == RLIMIT_DATA ? "VmData:" : "VmSize:"))
-                status >> now.rlim_cur;
-        set_limit(resource, (now.rlim_cur << 10) + 16 * kMiB);
+        const size_t now = resource == RLIMIT_AS ? address_space_bytes() : status_bytes("VmData:");
+        set_limit(resource, now + 16 * kMiB);
         auto *block = static_cast<char *>(make());
         if (block)
             block[40 * kMiB - 1] = 1;

@@ -1,4 +1,4 @@
-// The resident part of a range.
+// The resident part of a range, and the memory that the kernel counts for this process.
 #pragma once
 
 #include <sys/mman.h>
@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <fstream>
+#include <string>
 #include <vector>
 
 // Resident bytes of a range, without swapped pages.
@@ -17,4 +19,14 @@ inline size_t resident_in(const void *start, size_t size_bytes)
         return 0;
     return page * static_cast<size_t>(std::count_if(pages.begin(), pages.end(),
                                                     [](unsigned char in) { return in & 1; }));
+}
+
+// A field of /proc/self/status in bytes, such as "VmData:".
+inline size_t status_bytes(const std::string &field)
+{
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;)
+        if (size_t kib; word == field && status >> kib)
+            return kib << 10;
+    return 0;
 }

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "os/resident.h"
 #include "page/page_layer.h"
 
 extern "C" {
@@ -301,15 +302,6 @@ class Grow : public testing::Test
     static void touch(volatile char *at) { *at = 1; }
 };
 
-size_t data_bytes_of_process()
-{
-    std::ifstream status("/proc/self/status");
-    for (std::string word; status >> word;)
-        if (size_t kib; word == "VmData:" && status >> kib)
-            return kib << 10;
-    return 0;
-}
-
 // A limit on the data segment counts committed pages, also those of free runs.
 TEST_F(Grow, FreeRunsGiveWayToALongerOneAtADataLimit)
 {
@@ -330,7 +322,7 @@ TEST_F(Grow, FreeRunsGiveWayToALongerOneAtADataLimit)
 
     struct rlimit before;
     ASSERT_EQ(getrlimit(RLIMIT_DATA, &before), 0);
-    const struct rlimit limit = {data_bytes_of_process() + page_layer::kMiB, before.rlim_max};
+    const struct rlimit limit = {status_bytes("VmData:") + page_layer::kMiB, before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_DATA, &limit), 0);
     for (int i = 0; i < 3; i++) {
         struct span *span = pages_take(kLongPages, PAGE_BYTES);
@@ -364,7 +356,7 @@ TEST_F(Grow, FreeRunsGiveWayToAHugeBlockAtADataLimit)
         pages_give(span);
     struct rlimit before;
     ASSERT_EQ(getrlimit(RLIMIT_DATA, &before), 0);
-    const struct rlimit limit = {data_bytes_of_process() + page_layer::kMiB, before.rlim_max};
+    const struct rlimit limit = {status_bytes("VmData:") + page_layer::kMiB, before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_DATA, &limit), 0);
     constexpr size_t kBytes = 64 * page_layer::kMiB;
     page_limits limits;

@@ -275,7 +275,6 @@ TEST_F(Hostile, ACoreWithoutAnySpan)
     check();
 }
 
-// Each mapping begins with the same program, which has 64 segments that name the same notes.
 // A file whose name has a newline and a tab: a line of the answer stays a line.
 TEST_F(Hostile, ANameWithControlCharacters)
 {
@@ -292,6 +291,7 @@ TEST_F(Hostile, ANameWithControlCharacters)
         << outcome.output << outcome.error;
 }
 
+// Each mapping begins with the same program, which has 64 segments that name the same notes.
 TEST_F(Hostile, MappingsThatNameOneProgram)
 {
     const uint64_t kProgram = 0x50000000, kNotes = 60 << 10, kCount = 200000;

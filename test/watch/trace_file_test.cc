@@ -144,7 +144,7 @@ TEST(TraceFile, AFileThatWasRemovedEndsIt)
 {
     const Place place;
     ASSERT_EQ(begin(place), 0);
-    close(trace_file.descriptor);
+    close(trace_file.file.number);
     ASSERT_EQ(unlink(place.file(getpid()).c_str()), 0);
     uint64_t first;
     EXPECT_EQ(trace_file_chunk(&first), nullptr);
