@@ -149,8 +149,6 @@ struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t
     struct span *span = guarded_map(size_bytes, alignment_bytes, spare_bytes);
     if (unlikely(span == NULL) && revoked_release())
         span = guarded_map(size_bytes, alignment_bytes, spare_bytes);
-    if (unlikely(span == NULL) && pages_make_room(size_bytes, alignment_bytes))
-        span = guarded_map(size_bytes, alignment_bytes, spare_bytes);
     if (span == NULL)
         limits_unclaim_mapping(claimed);
     else
