@@ -81,10 +81,13 @@ inline_always bool large_free_short(const void *pointer, struct span *span)
 {
     if (config_guarded_blocks)
         return false;
-    struct run_cache *runs = &thread_heap->runs;
-    span = run_cache_guess(runs, span);
-    return large_is_plain(span) && span->base == pointer &&
-           run_cache_keep_short(runs, span, pointer);
+    struct heap *heap = thread_heap;
+    span = run_cache_guess(&heap->runs, span);
+    if (!large_is_plain(span) || span->base != pointer || heap->calls_to_look <= 1 ||
+        !run_cache_keep_short(&heap->runs, span, pointer))
+        return false;
+    heap->calls_to_look--;
+    return true;
 }
 
 /* Locks a block that other threads may free or resize: the tag becomes SPAN_RESIZED until

@@ -54,9 +54,11 @@ void *packed_take(struct heap *heap)
     void *block = packed_take_at_hand(heap);
     while (unlikely(block == NULL)) {
         struct span *slab = heap->current[PACKED_CLASS];
-        if ((slab == &empty_slab.header || !packed_advance(slab)) &&
-            !heap_refill(heap, PACKED_CLASS))
-            return NULL;
+        if (slab == &empty_slab.header || !packed_advance(slab)) {
+            heap_gather(heap, PACKED_CLASS);
+            if (!heap_refill(heap, PACKED_CLASS))
+                return NULL;
+        }
         block = packed_take_at_hand(heap);
     }
     return block;

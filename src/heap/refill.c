@@ -8,9 +8,8 @@
 #include "heap/slab_lists.h"
 #include "os/memory.h"
 
-/* A class's mailbox is drained when the class has no other slab, and at one of DRAIN_TURNS refills:
- * the longer it waits, the more frees one visit of a slab collects. All mailboxes are drained
- * before pages are taken, within the limits of heap_drain_some. */
+/* A class that has a slab at hand drains its mailbox at one of DRAIN_TURNS refills: the longer it
+ * waits, the more frees one visit of a slab collects. */
 enum { DRAIN_TURNS = 16 };
 
 /* The work of the guards and the profiler when another slab with `free_slots` free slots has become
@@ -51,50 +50,18 @@ static struct span *refill_take_kept(struct heap *heap, unsigned class)
     return slab;
 }
 
-/* Counts a slab that belonged to no heap before and becomes current. */
-static void refill_count_slab(struct heap *heap, unsigned class, struct span *slab)
-{
-    slab_set_use(slab, SLAB_CURRENT);
-    heap->slab_pages += size_classes[class].pages;
-    heap->smallest_slabs += class == 0;
-}
-
-/* The usual refill of a medium class that has no slab: takes an empty one out of the run cache.
- * Returns: false in all other cases; then nothing has changed. */
-static bool refill_from_cache(struct heap *heap, unsigned class)
-{
-    if (!class_is_medium(class) || heap->current[class] != &empty_slab.header ||
-        heap->bins[class].first != NULL || heap->private_heap != NULL || heap_is_hooked())
-        return false;
-    struct span *slab = refill_take_kept(heap, class);
-    if (slab == NULL)
-        return false;
-    refill_count_slab(heap, class, slab);
-    heap_make_current(heap, class, slab);
-    return true;
-}
-
 /* Takes an empty slab of the run cache, or makes one. `fills` says that the class has filled a
  * slab. Returns NULL for a private heap: its caller adds a slab after it has released the heap's
- * lock. */
+ * lock. No mailbox is drained between a take and the moment when the slab is current: a thread that
+ * freed a block of an earlier life of the slab may post it late, and a drain would retire it. */
 static struct span *refill_take_empty(struct heap *heap, unsigned class, bool fills)
 {
-    if (unlikely(heap->private_heap != NULL)) {
-        (void)heap_drain_some(heap, DRAIN_SLABS);
+    if (unlikely(heap->private_heap != NULL))
         return NULL;
-    }
-    /* No mailbox is drained between a take and the moment when the slab is current: a thread that
-     * freed a block of an earlier life of the slab may post it late, and a drain would retire it.
-     */
-    bool due = run_cache_is_due(&heap->runs);
-    struct span *slab = due ? NULL : refill_take_kept(heap, class);
-    if (slab == NULL) {
-        (void)heap_drain_some(heap, DRAIN_SLABS);
-        pages_tick();
-        slab = refill_take_kept(heap, class); /* a drained mailbox may have emptied one */
-    }
+    struct span *slab = refill_take_kept(heap, class);
     if (slab)
         return slab;
+    pages_tick();
     slab = slab_make(heap, class);
     if (config_zero_freed && fills && slab)
         refill_fault_in(heap, slab);
@@ -133,6 +100,25 @@ static seldom_called void refill_look_after_fork(struct heap *heap, size_t spans
     heap_look_after_fork(heap, spans);
 }
 
+/* Whether the heap has a slab with free slots of the class that is not current. */
+inline_always bool refill_has_slab(const struct heap *heap, unsigned class)
+{
+    return heap->bins[class].first != NULL || run_cache_has_slab(&heap->runs, class);
+}
+
+void heap_gather(struct heap *heap, unsigned class)
+{
+    const struct bin *bin = &heap->bins[class];
+    bool at_hand = refill_has_slab(heap, class);
+    if (at_hand && ++heap->turns % DRAIN_TURNS != 0)
+        return;
+    if (unlikely(heap->look_after_fork))
+        refill_look_after_fork(heap, DRAIN_SLABS);
+    (void)mailbox_drain_pair(heap, remote_mailbox(class), DRAIN_SLABS);
+    if (!at_hand && bin->first == NULL)
+        (void)heap_drain_some(heap, DRAIN_SLABS);
+}
+
 struct span *heap_refill(struct heap *heap, unsigned class)
 {
     bool refused = false;
@@ -142,45 +128,22 @@ struct span *heap_refill(struct heap *heap, unsigned class)
             heap_profile_granted(heap, class) - slab_hot(heap->current[class])->frees_to_attention;
     bool fills = heap->current[class] != &empty_slab.header;
     heap_leave_current(heap, class);
-    if (unlikely(heap->look_after_fork) && heap->bins[class].first == NULL)
-        refill_look_after_fork(heap, DRAIN_SLABS);
-    bool due = ++heap->turns % DRAIN_TURNS == 0;
-    struct span *slab = due ? NULL : refill_find_listed(heap, class, &refused);
-    if (slab == NULL) {
-        (void)mailbox_drain_pair(heap, remote_mailbox(class), DRAIN_SLABS);
-        slab = refill_find_listed(heap, class, &refused);
-    }
+    struct span *slab = refill_find_listed(heap, class, &refused);
     if (slab) {
         heap_unlist(heap, slab);
     } else {
         slab = refill_take_empty(heap, class, fills);
         if (slab == NULL)
             return NULL;
-        refill_count_slab(heap, class, slab);
+        slab_set_use(slab, SLAB_CURRENT);
+        heap->slab_pages += size_classes[class].pages;
+        heap->smallest_slabs += class == 0;
     }
     unsigned free_slots = slab->capacity - (unsigned)slab_hot(slab)->frees_to_attention;
     heap_make_current(heap, class, slab);
     if (heap_is_hooked())
         refill_refilled(heap, class, freed, free_slots);
     return slab;
-}
-
-/* Borrows a block before a slab is made, if the heap's own mailboxes hold no free slot of its
- * class. */
-static void *refill_borrow(struct heap *heap, unsigned class)
-{
-    const struct bin *bin = &heap->bins[class];
-    if (bin->first != NULL)
-        return NULL;
-    (void)mailbox_drain_pair(heap, remote_mailbox(class), DRAIN_SLABS);
-    if (bin->first == NULL)
-        (void)heap_drain_some(heap, DRAIN_SLABS);
-    void *block = heap_take_current(heap, class);
-    if (block)
-        return block;
-    if (bin->first != NULL)
-        return NULL;
-    return borrow_is_due(heap, class) && borrow_fill(heap, class) ? borrow_take(heap, class) : NULL;
 }
 
 /* Medium blocks in a slab where others stay in use: no count shows the calls that the slab serves
@@ -208,24 +171,28 @@ void *heap_take_slow(struct heap *heap, unsigned class)
     if (refill_is_aside(heap, class))
         heap->calls_to_look = 1;
     heap_note_call(heap);
-    if (refill_from_cache(heap, class))
-        return refill_take_current(heap, class);
     bool borrows = class < BORROWED_CLASSES && heap->private_heap == NULL;
     void *block = borrows ? borrow_take(heap, class) : NULL;
-    if (block == NULL && borrows)
-        block = refill_borrow(heap, class);
     if (block)
         return block;
-    if (unlikely(heap_refill(heap, class) == NULL)) { /* out of memory, or at the hard limit */
-        if (borrows && borrow_fill(heap, class))
-            block = borrow_take(heap, class); /* unless a trim has taken them back */
-        if (block || !borrows)
-            return block;
-        bool reclaimed = heap->bins[class].first != NULL;
-        if (!reclaimed || heap_refill(heap, class) == NULL)
-            return NULL;
-    }
-    return refill_take_current(heap, class);
+    heap_gather(heap, class);
+    block = heap_take_current(heap, class);
+    if (block == NULL && borrows && !refill_has_slab(heap, class) && borrow_is_due(heap, class) &&
+        borrow_fill(heap, class))
+        block = borrow_take(heap, class); /* unless a trim has taken them back */
+    if (block)
+        return block;
+    if (likely(heap_refill(heap, class) != NULL))
+        return refill_take_current(heap, class);
+    if (!borrows)
+        return NULL;
+    /* Out of memory, or at the hard limit. */
+    (void)heap_drain_some(heap, DRAIN_SLABS);
+    if (borrow_fill(heap, class))
+        block = borrow_take(heap, class);
+    if (block == NULL && heap->bins[class].first != NULL && heap_refill(heap, class) != NULL)
+        block = refill_take_current(heap, class);
+    return block;
 }
 
 /* Whether a small slab should stay current, because making it again would cost more than it holds:

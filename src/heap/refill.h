@@ -1,8 +1,8 @@
 /* Refilling a heap: a size class whose current slab is exhausted gets another one. Also giving back
  * the memory that a heap keeps without need.
  *
- * The next slab is one of the class's list, one that the heap's mailboxes empty or refill, one kept
- * in the run cache, or a new one. Before another slab is made, blocks are borrowed from other heaps
+ * The next slab is one of the class's list, one kept in the run cache, one that the heap's
+ * mailboxes refill, or a new one. Before another slab is made, blocks are borrowed from other heaps
  * (borrow.h). Work that is due by age is done before pages are taken.
  *
  * Locking: heap held, for all functions.
@@ -38,6 +38,10 @@ inline_always void *heap_take(struct heap *heap, unsigned size_class)
     void *block = heap_take_current(heap, size_class);
     return likely(block != NULL) ? block : heap_take_slow(heap, size_class);
 }
+
+/* Collects what other threads have freed, before heap_refill: in slabs of the class, and in all
+ * others unless the class has another slab. */
+void heap_gather(struct heap *heap, unsigned size_class);
 
 /* Makes the class's next slab current: one with a free block, or one that was never used.
  * Returns: NULL when out of memory, or when a private heap has no slab with room. */

@@ -148,7 +148,7 @@ bool run_cache_put(struct run_cache *cache, struct span *span)
     bool kept = run_cache_keep(cache, span);
     if (!kept)
         pages_give(span);
-    return !kept || run_cache_is_due(cache);
+    return kept;
 }
 
 struct span *run_cache_take_slab(struct run_cache *cache, unsigned class)

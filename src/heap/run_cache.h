@@ -11,9 +11,9 @@
  * Budget. The pages of all kept runs and slabs are counted in one sum. It is at most the cache's
  * share: pages_most_kept, which is 0 under memory pressure, at most RUN_CACHE_PAGES, and at most
  * RUN_CACHES_TIMES pages_most_kept for the caches of all threads together. Other runs and slabs are
- * given to the pages. A cache heeds a smaller share when its heap settles, and pressure after
- * RUN_CACHE_TURNS kept runs, too. The owner counts in `room_pages`; other threads add what they
- * gave to the pages to `given_pages`, which the owner adds to `room_pages` now and then.
+ * given to the pages. A cache heeds a smaller share when its heap settles, and pressure at each
+ * look of its heap, too. The owner counts in `room_pages`; other threads add what they gave to the
+ * pages to `given_pages`, which the owner adds to `room_pages` now and then.
  *
  * State. A kept run of a large block has the tag SPAN_KEPT: a second free of the block dies, and
  * statistics and walks ignore it. A kept slab remains a slab, without owner and without a block in
@@ -75,7 +75,6 @@ inline_always size_t run_round(size_t pages)
 
 enum {
     RUN_CACHE_SLABS = RUN_LENGTHS, /* the places of slabs are behind those of short runs */
-    RUN_CACHE_TURNS = 64,          /* kept runs between two checks of what is due by age */
     RUN_CACHE_PLACES = RUN_CACHE_SLABS + CLASS_COUNT,
     RUN_CACHE_PAGES = 2048, /* the most pages of all kept runs and slabs of one cache */
     RUN_CACHES_TIMES = 4,   /* all caches together keep this number of times as much as one may */
@@ -86,7 +85,6 @@ struct run_cache {
     ptrdiff_t room_pages;               /* owner: pages that may be kept in addition */
     size_t given_pages; /* atomic: pages given away since the owner last added them to the room */
     ptrdiff_t limit_pages; /* owner: the cache's share as it was last; 0 at first */
-    uint8_t turns;         /* owner: kept runs until the next check of what is due by age */
     struct span *last;     /* owner: the span that run_cache_take_first took last */
 };
 
@@ -205,8 +203,7 @@ inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *sp
     size_t pages = span->pages;
     if (pages - (RUN_EXACT_PAGES + 1) >= RUN_CACHE_SHORT_PAGES - RUN_EXACT_PAGES)
         return false;
-    if (cache->room_pages < (ptrdiff_t)pages || --cache->turns == 0 ||
-        !run_cache_mark(span, base, pages, SPAN_LARGE))
+    if (cache->room_pages < (ptrdiff_t)pages || !run_cache_mark(span, base, pages, SPAN_LARGE))
         return false;
     store_relaxed(&span->zero, false);
     run_cache_push(cache, span);
@@ -214,9 +211,14 @@ inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *sp
 }
 
 /* Keeps the run of a freed large block, or gives it to the pages.
- * Returns: whether to check what is due by age: always when a run was given to the pages, else once
- * in RUN_CACHE_TURNS calls. */
+ * Returns: whether it was kept. */
 bool run_cache_put(struct run_cache *cache, struct span *span);
+
+/* Whether a slab of the class is kept. Another thread may take it. */
+inline_always bool run_cache_has_slab(const struct run_cache *cache, unsigned size_class)
+{
+    return load_relaxed(&cache->places[RUN_CACHE_SLABS + size_class]) != 0;
+}
 
 /* Takes a kept slab of the class. The state of the slab is that of its put, but it has no owner.
  * Returns: NULL when none is kept. */
@@ -233,18 +235,6 @@ bool run_cache_empty(struct run_cache *cache);
 /* Marks all kept runs as aged, and gives those to the pages that were aged before.
  * Threads: any. */
 void run_cache_age(struct run_cache *cache);
-
-/* Counts a run that was kept.
- * Returns: whether to check what is due by age. */
-inline_always bool run_cache_is_due(struct run_cache *cache)
-{
-    if (cache->turns > 1) {
-        cache->turns--;
-        return false;
-    }
-    cache->turns = RUN_CACHE_TURNS;
-    return true;
-}
 
 /* Counts anew what the cache keeps, in the child of a fork: another thread may have taken a list
  * and not counted it yet. */

@@ -127,7 +127,7 @@ class RefillStepped : public testing::Test
         for (unsigned i = 1; i < slabs[2]->capacity; i++)
             blocks.push_back(allocate(200));
         heap = thread_heap;
-        heap->runs.turns = 1; // the next taken slab is one at which what is due by age is looked at
+        heap->turns = UINT8_MAX; // the next refill drains a mailbox, although a slab is kept
     }
 
     static int run(size_t n)
