@@ -338,6 +338,20 @@ static bool fifo_move_on(struct fifo *fifo, uintptr_t start, size_t size)
     return true;
 }
 
+/* Makes the segments spare that wait for the next objects and have none.
+ * Returns: whether there were any. */
+static bool fifo_leave_empty(struct fifo *fifo)
+{
+    size_t busy = fifo->busy;
+    if (fifo->current && fifo_nothing_lives_in_current(fifo)) {
+        fifo_leave_page(fifo);
+        fifo_retire(fifo);
+    }
+    if (fifo->run && fifo->run->live_pages == 0)
+        run_leave(fifo);
+    return fifo->busy != busy;
+}
+
 static void *fifo_alloc_small(struct fifo *fifo, size_t size, size_t align)
 {
     for (;;) {
@@ -413,7 +427,8 @@ api void *cairn_fifo_alloc_slow(cairn_fifo *head, size_t size, size_t align)
             fifo_collect(fifo);
         object = unlikely(fifo->checked) ? fifo_alloc_checked(fifo, size, align)
                                          : fifo_alloc_plain(fifo, size, align);
-    } while (unlikely(object == NULL) && fifo_ask_for_memory(fifo, size, align));
+    } while (unlikely(object == NULL) &&
+             (fifo_leave_empty(fifo) || fifo_ask_for_memory(fifo, size, align)));
     fifo_verify(fifo);
     return object ? object : frame_no_memory();
 }
@@ -536,6 +551,7 @@ api size_t cairn_fifo_trim(cairn_fifo *head, size_t keep_bytes)
     if (fifo->any_thread_free)
         fifo_collect(fifo);
     fifo_check_filled_page(fifo);
+    (void)fifo_leave_empty(fifo);
     size_t given = fifo_give_back(fifo, keep_bytes);
     fifo_verify(fifo);
     return given;

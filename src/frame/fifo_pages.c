@@ -485,14 +485,15 @@ static void fifo_group_drop(struct fifo *fifo, struct fifo_group *group)
     group_unlink(fifo, group);
 }
 
-/* Returns the coldest spare segment, or its whole group when no segment of it is in use.
+/* Returns the coldest spare segment, or its whole group when no segment of it is in use and `keep`
+ * spare segments remain.
  * Returns: the number of bytes; 0 when the system refuses. */
-static size_t fifo_give_coldest(struct fifo *fifo)
+static size_t fifo_give_coldest(struct fifo *fifo, size_t keep)
 {
     struct fifo_segment *segment = fifo->spare.coldest;
     struct fifo_group *group = group_of(segment);
     size_t before = fifo->spare.count;
-    if (group->busy == 0) {
+    if (group->busy == 0 && before - count_bits(group->spare_mask) >= keep) {
         fifo_group_drop(fifo, group);
         return (before - fifo->spare.count) * SEGMENT_BYTES;
     }
@@ -524,7 +525,7 @@ size_t fifo_give_back(struct fifo *fifo, size_t keep_bytes)
     size_t given = 0;
     size_t went = 1;
     while (fifo->spare.count > 0 && fifo->spare.count * SEGMENT_BYTES > keep_bytes && went != 0) {
-        went = fifo_give_coldest(fifo);
+        went = fifo_give_coldest(fifo, keep_bytes / SEGMENT_BYTES);
         given += went;
     }
     for (struct fifo_group *group = fifo->groups, *next; group; group = next) {
@@ -546,7 +547,7 @@ void fifo_tick(struct fifo *fifo)
     if (likely(!frame_interval_over(&fifo->interval_start_ms)))
         return;
     size_t keep = fifo->spare.count - fifo->spare_low;
-    while (fifo->spare.count > keep && fifo_give_coldest(fifo) != 0) {
+    while (fifo->spare.count > keep && fifo_give_coldest(fifo, keep) != 0) {
     }
     fifo->spare_low = fifo->spare.count;
 }
@@ -619,8 +620,6 @@ void *run_object_make(struct fifo *fifo, size_t size)
     size_t bytes = align_up(size, PAGE_BYTES);
     fifo_tick(fifo);
     if (!fifo_extend(fifo, bytes)) {
-        if (fifo->run && fifo->run->live_pages == 0)
-            run_leave(fifo); /* it no longer counts for max_bytes */
         struct fifo_segment *segment =
             segment_take_run(fifo, (bytes + SEGMENT_BYTES - 1) / SEGMENT_BYTES);
         if (segment == NULL)

@@ -376,6 +376,7 @@ api cairn_frame cairn_ring_open(cairn_ring *head)
     ring->open_index = ring->issued++;
     ring->open_position = ring->held_position;
     ring->opened++;
+    ring->marked = false;
     ring->open = true;
     ring_set_position(ring, ring->held_position);
     return (cairn_frame){chunk, ring->open_index, load_relaxed(&chunk->generation)};
@@ -439,6 +440,36 @@ static bool ring_spill(struct ring *ring, size_t needed)
     return true;
 }
 
+/* Lets the open frame, which has no block and no checkpoint, begin at the start of its chunk, where
+ * no other frame lives, with memory for `needed` bytes. So the maximum does not count the memory of
+ * released frames.
+ * Returns: false when that gives no more space than before. */
+static bool ring_begin_anew(struct ring *ring, size_t needed)
+{
+    struct ring_chunk *chunk = ring->current;
+    if (ring->first != chunk || ring->marked || ring_position(ring) != ring->open_position ||
+        !chunk_is_clear(chunk, ring->open_index))
+        return false;
+    if (chunk_bytes(chunk) < needed) {
+        size_t others = ring->out_bytes - chunk_bytes(chunk);
+        bool fits = needed <= ring->max_bytes && others <= ring->max_bytes - needed;
+        struct span *span = fits ? run_take(needed, PAGE_BYTES) : NULL;
+        if (span == NULL)
+            return false;
+        run_give(chunk->span);
+        chunk->span = span;
+        ring->out_bytes = others + chunk_bytes(chunk);
+    } else if (ring->open_position == chunk_base(chunk)) {
+        return false;
+    }
+    ring->open_position = chunk_base(chunk);
+    ring->look_at = chunk_base(chunk) + smaller_of(ring->look_step, chunk_bytes(chunk));
+    ring_set_position(ring, chunk_base(chunk));
+    if (ring->checked)
+        mark_inaccessible(chunk->span->base, chunk_bytes(chunk));
+    return true;
+}
+
 api void *cairn_ring_alloc_slow(cairn_ring *head, size_t size, size_t align)
 {
     struct ring *ring = ring_of(head);
@@ -453,7 +484,8 @@ api void *cairn_ring_alloc_slow(cairn_ring *head, size_t size, size_t align)
     uintptr_t start = align_up(ring_position(ring), align);
     while (start + size > ring_chunk_end(ring->current)) {
         size_t needed = size + (align > PAGE_BYTES ? align : 0);
-        if (!ring_spill(ring, needed) && !ring_ask_for_memory(ring, needed))
+        if (!ring_spill(ring, needed) && !ring_begin_anew(ring, needed) &&
+            !ring_ask_for_memory(ring, needed))
             return frame_no_memory();
         start = align_up(ring_position(ring), align);
     }
@@ -519,6 +551,7 @@ api cairn_checkpoint cairn_ring_checkpoint(const cairn_ring *head)
 {
     struct ring *ring = ring_of(head);
     ring_check_owner(ring);
+    ring->marked = true;
     return (cairn_checkpoint){
         .chunk = ring->open ? ring->current : NULL,
         .position = ring_position(ring),

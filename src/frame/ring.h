@@ -65,7 +65,7 @@ enum {
 struct ring_chunk {
     /* owner of the chunk: list of spare chunks, or stack of returned ones */
     struct ring_chunk *next;
-    struct span *span; /* const while in use */
+    struct span *span; /* owner while it fills the chunk, then const */
     struct ring *ring; /* const while in use */
     /* const: atomic counts of extra holds, by frame; all 0 when no frame lives */
     uint32_t *retains;
@@ -94,6 +94,7 @@ struct ring {
     struct ring_chunk *first;
     uintptr_t open_position;  /* owner: where the open frame begins */
     bool open;                /* owner */
+    bool marked;              /* owner: there may be a checkpoint in the open frame */
     bool checked;             /* const after init */
     uintptr_t look_at;        /* owner: position from which on ring_try_restart is tried */
     size_t look_step;         /* owner: bytes from one try to the next */

@@ -190,6 +190,42 @@ TEST(Fifo, MaximumIsKeptAndNotForEver)
     }
 }
 
+// Segments without an object do not count for the maximum.
+TEST(Fifo, AMaximumAdmitsWhatFitsWhenNothingLives)
+{
+    cairn_fifo_options options = {};
+    options.max_bytes = kMiB;
+    Fifo fifo = make(options);
+    for (size_t bytes : {64ul, 20000ul, 1000000ul, 64ul, 1000000ul, 20000ul, 64ul, 20000ul}) {
+        void *object = cairn_fifo_alloc(fifo.get(), bytes, 8);
+        ASSERT_NE(object, nullptr) << bytes;
+        paint(object, bytes, bytes);
+        EXPECT_LE(stats(fifo).segment_bytes, kMiB);
+        EXPECT_TRUE(is_painted(object, bytes, bytes));
+        cairn_fifo_free(fifo.get(), object);
+    }
+    EXPECT_EQ(stats(fifo).spare_bytes % (64 * kKiB), 0u);
+    cairn_fifo_trim(fifo.get(), 0);
+    EXPECT_EQ(stats(fifo).segment_bytes, 0u);
+}
+
+TEST(Fifo, TrimKeepsWhatItIsToldToKeep)
+{
+    Fifo fifo = make();
+    std::vector<void *> objects;
+    for (int i = 0; i < 4000; i++)
+        objects.push_back(cairn_fifo_alloc(fifo.get(), 1000, 8));
+    for (void *object : objects)
+        cairn_fifo_free(fifo.get(), object);
+    ASSERT_GT(stats(fifo).spare_bytes, 3 * kMiB);
+    cairn_fifo_trim(fifo.get(), 3 * kMiB);
+    EXPECT_EQ(stats(fifo).spare_bytes, 3 * kMiB);
+    cairn_fifo_trim(fifo.get(), kMiB + 1);
+    EXPECT_EQ(stats(fifo).spare_bytes, kMiB);
+    cairn_fifo_trim(fifo.get(), 0);
+    EXPECT_EQ(stats(fifo).spare_bytes, 0u);
+}
+
 // Random use against a shadow: mostly first in, first out, with survivors and frees in other
 // orders.
 struct Shadow {

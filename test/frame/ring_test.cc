@@ -281,6 +281,56 @@ TEST(Ring, OutOfMemoryIsAskedAboutUntilItSaysNo)
     cairn_ring_release(cairn_ring_seal(ring.get()));
 }
 
+// Frames that are released do not count for the maximum, also where the current chunk is theirs.
+TEST(Ring, AMaximumAdmitsWhatFitsWhenNothingLives)
+{
+    cairn_ring_options options = {};
+    options.max_bytes = kMiB;
+    Ring ring = make(options);
+    for (size_t bytes : {1000ul, 600000ul, 900000ul, 100ul, 1000000ul, 1000ul, 65000ul}) {
+        for (int i = 0; i < 2; i++)
+            cairn_ring_release(make_frame(ring, bytes));
+        EXPECT_LE(stats(ring).chunk_bytes, kMiB);
+    }
+    EXPECT_EQ(cairn_ring_delete(ring.release()), 0);
+}
+
+TEST(Ring, AReleaseMakesRoomInTheChunkOfTheOpenFrame)
+{
+    cairn_ring_options options = {};
+    options.max_bytes = 64 * kKiB;
+    Ring ring = make(options);
+    cairn_frame before = make_frame(ring, 30000);
+    cairn_frame open = cairn_ring_open(ring.get());
+    EXPECT_EQ(cairn_ring_alloc(ring.get(), 40000, 8), nullptr);
+    cairn_ring_release(before);
+    void *block = cairn_ring_alloc(ring.get(), 40000, 8);
+    ASSERT_NE(block, nullptr);
+    paint(block, 40000, 1);
+    EXPECT_EQ(cairn_ring_alloc(ring.get(), 40000, 8), nullptr) << "the frame has a block";
+    EXPECT_TRUE(is_painted(block, 40000, 1));
+    cairn_ring_seal(ring.get());
+    cairn_ring_release(open);
+    EXPECT_EQ(cairn_ring_delete(ring.release()), 0);
+}
+
+// A rewind to a checkpoint of the open frame must find the memory of that time.
+TEST(Ring, ACheckpointKeepsThePlaceOfTheOpenFrame)
+{
+    cairn_ring_options options = {};
+    options.max_bytes = 64 * kKiB;
+    Ring ring = make(options);
+    cairn_ring_release(make_frame(ring, 1000));
+    cairn_frame open = cairn_ring_open(ring.get());
+    cairn_checkpoint here = cairn_ring_checkpoint(ring.get());
+    EXPECT_EQ(cairn_ring_alloc(ring.get(), 65000, 8), nullptr);
+    void *block = cairn_ring_alloc(ring.get(), 100, 8);
+    EXPECT_EQ(cairn_ring_rewind(ring.get(), here), 0);
+    EXPECT_EQ(cairn_ring_alloc(ring.get(), 100, 8), block);
+    cairn_ring_seal(ring.get());
+    cairn_ring_release(open);
+}
+
 TEST(Ring, RewindWithinAFrame)
 {
     Ring ring = make();
