@@ -10,7 +10,6 @@
 #include "page/free_spans.h"
 #include "page/kept_mappings.h"
 #include "page/limits.h"
-#include "page/mappings.h"
 #include "page/purge.h"
 #include "page/revoked.h"
 #include "page/state.h"
@@ -74,12 +73,6 @@ static size_t inspect_arena_walk(struct arena *arena, size_t page, size_t *steps
         page += pages;
     }
     return page < frontier ? page : arena->pages;
-}
-
-void pages_each_outside(span_visit *visit, void *context)
-{
-    if (fork_run_each(visit, context) && config_zero_size_blocks)
-        (void)zero_size_slabs_each(visit, context);
 }
 
 void pages_each(span_visit *visit, void *context)

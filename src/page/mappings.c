@@ -37,35 +37,22 @@ void pages_expect_filled(struct span *span)
         mapping_ask_for_huge_pages(span);
 }
 
-/* Replaces `before` by `after` in the first place that has it.
- * Returns: false if no place has it. */
-static bool span_table_replace(const struct span_table *list, struct span *before,
-                               struct span *after)
+bool span_table_replace(const struct span_table *table, struct span *before, struct span *after)
 {
-    for (size_t i = 0; i < list->count; i++) {
+    for (size_t i = 0; i < table->count; i++) {
         struct span *seen = before;
-        if (load_relaxed(&list->places[i]) == before &&
-            compare_swap_acq_rel(&list->places[i], &seen, after))
+        if (load_relaxed(&table->places[i]) == before &&
+            compare_swap_acq_rel(&table->places[i], &seen, after))
             return true;
     }
     return false;
 }
 
-bool span_table_add(const struct span_table *list, struct span *span)
+bool span_table_each(const struct span_table *table, span_visit *visit, void *context)
 {
-    return span_table_replace(list, NULL, span);
-}
-
-bool span_table_remove(const struct span_table *list, struct span *span)
-{
-    return span_table_replace(list, span, NULL);
-}
-
-bool span_table_each(const struct span_table *list, span_visit *visit, void *context)
-{
-    for (size_t i = 0; i < list->count; i++) {
+    for (size_t i = 0; i < table->count; i++) {
         /* acquire: pairs with span_table_replace */
-        struct span *span = load_acquire(&list->places[i]);
+        struct span *span = load_acquire(&table->places[i]);
         unsigned tag = span ? load_relaxed(&span->tag) : (unsigned)SPAN_NONE;
         /* the base of a slab is one block early */
         size_t before = tag >= SPAN_SLAB ? span->size_bytes : 0;
@@ -97,72 +84,109 @@ static char *mapping_aligned(size_t size_bytes, size_t alignment_bytes)
     if (start == NULL)
         return NULL;
     char *run = (char *)align_up((uintptr_t)start, alignment_bytes);
-    size_t lead = (size_t)(run - start);
-    bool failed = os_commit(run, size_bytes) != 0;
-    if (failed) {
+    if (os_commit(run, size_bytes) != 0) {
         os_unmap(start, size_bytes + alignment_bytes);
         return NULL;
     }
+    size_t lead = (size_t)(run - start);
     if (lead > 0)
         os_unmap(start, lead);
     os_unmap(run + size_bytes, alignment_bytes - lead);
     return run;
 }
 
+/* The length of a mapping in whole system pages. */
+static size_t mapping_bytes(size_t pages) { return align_up(pages << PAGE_SHIFT, os_page_size()); }
+
+/* Makes the span of a mapping and covers its first `covered_bytes` by the page map.
+ * Returns: NULL when out of memory, or when `run` is NULL; then nothing is mapped. */
+static struct span *mapping_describe(char *run, size_t pages, unsigned side_units,
+                                     size_t covered_bytes)
+{
+    if (run == NULL)
+        return NULL;
+    struct span *span = header_take(shard_own(), side_units);
+    if (span && page_map_cover(run, covered_bytes) == 0) {
+        span->base = run;
+        span->pages = (uint32_t)pages;
+        store_relaxed(&span->dirty_pages, (size_t)0);
+        return span;
+    }
+    os_unmap(run, mapping_bytes(pages));
+    if (span)
+        header_return(span);
+    return NULL;
+}
+
 struct span *mapping_take(size_t pages, size_t alignment_bytes, unsigned side_units,
                           size_t covered_bytes)
 {
-    size_t bytes = align_up(pages << PAGE_SHIFT, os_page_size());
-    struct span *span = header_take(shard_own(), side_units);
-    if (span == NULL)
-        return NULL;
-    char *run = mapping_aligned(bytes, alignment_bytes);
-    if (run && page_map_cover(run, covered_bytes) != 0) {
-        os_unmap(run, bytes);
-        run = NULL;
-    }
-    span->pages = run ? (uint32_t)pages : 0;
-    store_relaxed(&span->dirty_pages, (size_t)0);
-    span->base = run;
-    if (run)
-        return span;
-    header_return(span);
-    return NULL;
+    char *run = mapping_aligned(mapping_bytes(pages), alignment_bytes);
+    return mapping_describe(run, pages, side_units, covered_bytes);
 }
 
 void mapping_give(struct span *span)
 {
-    os_unmap(span->base, align_up((size_t)span->pages << PAGE_SHIFT, os_page_size()));
+    os_unmap(span->base, mapping_bytes(span->pages));
     header_return(span);
 }
 
-enum { FORK_RUNS_MAX = 1024 };
+enum { FORK_RUNS_MAX = 1024, VOID_SLABS_MAX = config_zero_size_blocks ? 1024 : 1 };
 static struct span *fork_run_places[FORK_RUNS_MAX];
-static const struct span_table list = {fork_run_places, FORK_RUNS_MAX};
+static struct span *void_slab_places[VOID_SLABS_MAX];
+static const struct span_table fork_runs = {fork_run_places, FORK_RUNS_MAX};
+static const struct span_table void_slabs = {void_slab_places, VOID_SLABS_MAX};
+
+void pages_each_outside(span_visit *visit, void *context)
+{
+    bool more = load_relaxed(&pages_state.fork_run_pages) == 0 ||
+                span_table_each(&fork_runs, visit, context);
+    if (more)
+        (void)span_table_each(&void_slabs, visit, context);
+}
+
+struct span *fork_run_take(size_t pages, size_t alignment_bytes, unsigned side_units)
+{
+    if (!limits_admit_hard(pages))
+        return NULL;
+    struct span *span = mapping_take(pages, alignment_bytes, side_units, pages << PAGE_SHIFT);
+    if (span == NULL)
+        return NULL;
+    fetch_add_relaxed(&pages_state.fork_run_pages, pages);
+    (void)span_table_replace(&fork_runs, NULL, span);
+    return span;
+}
 
 void fork_run_give(struct span *span)
 {
-    (void)span_table_remove(&list, span);
+    (void)span_table_replace(&fork_runs, span, NULL);
     fetch_sub_relaxed(&pages_state.fork_run_pages, (size_t)span->pages);
     mapping_give(span);
 }
 
-struct span *fork_run_take(size_t pages, size_t alignment_bytes, unsigned side_units,
-                           size_t covered_bytes)
+struct span *pages_take_zero_size_slab(unsigned class)
 {
-    if (!limits_admit_hard(pages))
+    const struct slab_shape *shape = &pages_state.shapes[class];
+    struct span *span = mapping_describe(os_reserve(mapping_bytes(shape->pages)), shape->pages,
+                                         shape->side_units, (size_t)shape->pages << PAGE_SHIFT);
+    if (span == NULL)
         return NULL;
-    struct span *span = mapping_take(pages, alignment_bytes, side_units, covered_bytes);
-    if (span)
-        fetch_add_relaxed(&pages_state.fork_run_pages, pages);
+    if (!span_table_replace(&void_slabs, NULL, span)) {
+        mapping_give(span);
+        return NULL;
+    }
+    store_relaxed(&span->tag, (uint8_t)(SPAN_SLAB + class));
+    page_map_set(span->base, shape->pages, span);
     return span;
 }
 
-void fork_run_add(struct span *span) { (void)span_table_add(&list, span); }
-
-bool fork_run_each(span_visit *visit, void *context)
+void pages_give_zero_size_slab(struct span *span)
 {
-    return load_relaxed(&pages_state.fork_run_pages) == 0 || span_table_each(&list, visit, context);
+    const struct slab_shape *shape = &pages_state.shapes[slab_class(span)];
+    span_table_replace(&void_slabs, span, NULL);
+    page_map_set(span->base, shape->pages, NULL);
+    span->pages = shape->pages;
+    mapping_give(span);
 }
 
 bool pages_make_room(size_t size_bytes, size_t alignment_bytes)
@@ -181,9 +205,7 @@ bool pages_make_room(size_t size_bytes, size_t alignment_bytes)
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
 {
     size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
-    if (pages > UINT32_MAX)
-        return NULL;
-    if (!limits_claim_mapping(pages))
+    if (pages > UINT32_MAX || !limits_claim_mapping(pages))
         return NULL;
     struct span *span = mapping_take(pages, alignment_bytes, 0, PAGE_BYTES);
     if (unlikely(span == NULL) && kept_mapping_purge(SIZE_MAX) != 0)
@@ -332,69 +354,9 @@ void pages_move_bytes(struct span *destination, struct span *source, size_t size
         memcpy(destination->base + done, source->base + done, step);
         char *from = (char *)align_up((uintptr_t)source->base + done, os_page_size());
         char *to = (char *)align_down((uintptr_t)source->base + done + step, os_page_size());
-        if (size_bytes > 2 * (size_t)STEP_BYTES && to > from)
-            (void)os_purge(from,
-                           /* a refusal costs memory until the block is freed */
-                           (size_t)(to - from));
+        if (size_bytes > 2 * (size_t)STEP_BYTES && to > from) /* a refusal costs only memory */
+            (void)os_purge(from, (size_t)(to - from));
     }
-}
-
-enum { ZERO_SIZE_SLABS_MAX = config_zero_size_blocks ? 1024 : 1 };
-
-static struct span *zero_size_places[ZERO_SIZE_SLABS_MAX];
-static const struct span_table slabs = {zero_size_places, ZERO_SIZE_SLABS_MAX};
-
-/* The size of a void slab in whole system pages. */
-static size_t zero_size_mapped_bytes(const struct slab_shape *shape)
-{
-    return align_up((size_t)shape->pages << PAGE_SHIFT, os_page_size());
-}
-
-/* Reserves the addresses of a void slab, covered by the page map.
- * Returns: NULL when out of addresses or memory. */
-static char *zero_size_reserve(size_t size_bytes)
-{
-    char *start = os_reserve(size_bytes);
-    if (start && page_map_cover(start, size_bytes) != 0) {
-        os_unmap(start, size_bytes);
-        start = NULL;
-    }
-    return start;
-}
-
-struct span *pages_take_zero_size_slab(unsigned class)
-{
-    const struct slab_shape *shape = &pages_state.shapes[class];
-    struct span *span = header_take(shard_own(), shape->side_units);
-    if (span == NULL)
-        return NULL;
-    span->pages = 0;
-    span->base = zero_size_reserve(zero_size_mapped_bytes(shape));
-    if (span->base && !span_table_add(&slabs, span)) {
-        os_unmap(span->base, zero_size_mapped_bytes(shape));
-        span->base = NULL;
-    }
-    if (span->base == NULL) {
-        header_return(span);
-        return NULL;
-    }
-    store_relaxed(&span->tag, (uint8_t)(SPAN_SLAB + class));
-    page_map_set(span->base, shape->pages, span);
-    return span;
-}
-
-void pages_give_zero_size_slab(struct span *span)
-{
-    const struct slab_shape *shape = &pages_state.shapes[slab_class(span)];
-    span_table_remove(&slabs, span);
-    page_map_set(span->base, shape->pages, NULL);
-    os_unmap(span->base, zero_size_mapped_bytes(shape));
-    header_return(span);
-}
-
-bool zero_size_slabs_each(span_visit *visit, void *context)
-{
-    return span_table_each(&slabs, visit, context);
 }
 
 struct span *pages_split(struct span *span, size_t pages, bool huge)

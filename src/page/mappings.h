@@ -27,16 +27,12 @@ struct span_table {
     size_t count;         /* const: number of places */
 };
 
-/* Adds a span to a table.
- * Returns: false when the table is full. */
-bool span_table_add(const struct span_table *list, struct span *span);
-
-/* Removes a span from a table.
- * Returns: false when the table does not have it. */
-bool span_table_remove(const struct span_table *list, struct span *span);
+/* Adds a span to a table in place of NULL, or removes one.
+ * Returns: false when no place of the table has `before`. */
+bool span_table_replace(const struct span_table *table, struct span *before, struct span *after);
 
 /* Calls `visit` for each span in use in a table. */
-bool span_table_each(const struct span_table *list, span_visit *visit, void *context);
+bool span_table_each(const struct span_table *table, span_visit *visit, void *context);
 
 /* Makes a run of `pages` pages in a mapping of its own, zero. The page map covers its first
  * `covered_bytes`. The caller sets the tag and the entries. `side_units` is the size of the
@@ -48,22 +44,12 @@ struct span *mapping_take(size_t pages, size_t alignment_bytes, unsigned side_un
 /* Unmaps the run of mapping_take and returns its header. */
 void mapping_give(struct span *span);
 
-/* Makes a fork run, like mapping_take.
+/* Makes a fork run, like mapping_take, with all of it covered. If the table is full, statistics do
+ * not include the run, and walks do not visit it.
  * Returns: NULL when out of memory or above the hard limit. */
-struct span *fork_run_take(size_t pages, size_t alignment_bytes, unsigned side_units,
-                           size_t covered_bytes);
-
-/* Enters a fork run into the table, once it has its tag. If the table is full, statistics do not
- * include the run, and walks do not visit it. */
-void fork_run_add(struct span *span);
+struct span *fork_run_take(size_t pages, size_t alignment_bytes, unsigned side_units);
 
 /* Unmaps a freed fork run. */
 void fork_run_give(struct span *span);
-
-/* Calls `visit` for each fork run in use that is in the table. */
-bool fork_run_each(span_visit *visit, void *context);
-
-/* Calls `visit` for each void slab. */
-bool zero_size_slabs_each(span_visit *visit, void *context);
 
 #endif

@@ -192,124 +192,124 @@ void pages_init(const struct slab_shape *shapes)
     store_relaxed(&pages_state.interval_start_ms, os_now_ms());
 }
 
-enum outcome { TAKEN, FROZEN, EXHAUSTED };
+/* How a try to take a run ends: it is taken; another thread has frozen the locks; or what is
+ * lacking: admission by the hard limit, spare headers, a header for the run, or a free run. */
+enum outcome { TAKEN, FROZEN, NOT_ADMITTED, NO_SPARES, NO_HEADER, NO_RUN };
 
-/* A run that is wanted, and what a shard lacked for it. */
+/* A run that is wanted. */
 struct want {
     size_t pages;
     size_t alignment_pages;
     size_t grow_pages; /* by which an arena grows if no free run fits; 0: none grows */
     unsigned side_units;
-    bool only_dirty; /* takes only a run that has memory */
-    bool admitted;   /* the hard limit admits it */
-    bool spares;     /* the shard has spare headers */
-    bool has_header; /* the shard has a header for it */
-    bool no_memory;  /* the system refused to commit more */
+    bool no_memory;    /* result: the system refused to commit more */
+    struct span *span; /* result: the run, if it is taken */
 };
 
 /* Takes a run and its header from a shard.
- * Returns: TAKEN, FROZEN, or EXHAUSTED if `want` says that something is lacking. */
-static enum outcome pages_try(struct page_shard *shard, struct want *want, struct span **header)
+ * Locking: shard's lock held. */
+static enum outcome pages_try_locked(struct page_shard *shard, struct want *want, bool only_dirty)
 {
-    if (!shard_acquire(shard))
-        return FROZEN;
     free_spans_settle(shard, NULL);
-    struct span *spare = shard->headers[0];
+    if (!limits_admit_hard(want->pages))
+        return NOT_ADMITTED;
     /* range_carve needs two headers, and the run may need one */
-    want->spares = spare && spare->next && spare->next->next;
-    want->admitted = limits_admit_hard(want->pages);
-    *header = want->spares && want->admitted ? header_pop(shard, want->side_units) : NULL;
-    want->has_header = *header != NULL;
-    size_t dirty_pages = 0;
-    char *run = *header ? range_carve(shard, want->pages, want->alignment_pages, want->only_dirty,
-                                      &dirty_pages)
-                        : NULL;
-    if (run) {
-        (*header)->base = run;
-        store_relaxed(&(*header)->dirty_pages, dirty_pages);
-    } else if (*header) {
-        header_push(*header);
+    struct span *spare = shard->headers[0];
+    if (spare == NULL || spare->next == NULL || spare->next->next == NULL)
+        return NO_SPARES;
+    struct span *span = header_pop(shard, want->side_units);
+    if (span == NULL)
+        return NO_HEADER;
+    size_t dirty_pages;
+    span->base = range_carve(shard, want->pages, want->alignment_pages, only_dirty, &dirty_pages);
+    if (span->base == NULL) {
+        header_push(span);
+        return NO_RUN;
     }
-    shard_release(shard);
-    if (run == NULL)
-        return EXHAUSTED;
-    if (dirty_pages < want->pages) {
-        cap_note_taken(want->pages - dirty_pages);
-        limits_enforce_soft(0);
-    }
+    store_relaxed(&span->dirty_pages, dirty_pages);
+    want->span = span;
     return TAKEN;
 }
 
-/* Provides what the shard lacked: admission by the hard limit, spare headers, a header, or free
- * pages.
- * Returns: whether pages_try should try again. */
-static bool pages_provide(struct page_shard *shard, struct want *want)
+/* Takes a run and its header from a shard; with `only_dirty` only a run that has memory. */
+static enum outcome pages_try(struct page_shard *shard, struct want *want, bool only_dirty)
 {
-    if (!want->admitted)
+    if (!shard_acquire(shard))
+        return FROZEN;
+    enum outcome outcome = pages_try_locked(shard, want, only_dirty);
+    shard_release(shard);
+    if (outcome == TAKEN && want->span->dirty_pages < want->pages) {
+        cap_note_taken(want->pages - want->span->dirty_pages);
+        limits_enforce_soft(0);
+    }
+    return outcome;
+}
+
+/* Provides what the shard lacked.
+ * Returns: whether pages_try should try again. */
+static bool pages_provide(struct page_shard *shard, struct want *want, enum outcome lacking)
+{
+    if (lacking == NOT_ADMITTED)
         return limits_purge_for_hard(want->pages);
-    size_t grow = want->grow_pages;
-    int error = -ENOBUFS;
-    if (want->has_header)
-        error = grow != 0 ? pages_grow(shard, grow) : -ENOSPC;
-    else if (headers_refill(shard, want->spares ? want->side_units : 0))
-        error = 0;
+    int error = 0;
+    if (lacking == NO_RUN)
+        error = want->grow_pages != 0 ? pages_grow(shard, want->grow_pages) : -ENOSPC;
+    else if (!headers_refill(shard, lacking == NO_HEADER ? want->side_units : 0))
+        error = -ENOBUFS;
     want->no_memory |= error == -ENOMEM;
     /* unmapped ranges may give the system what it lacked */
     return error == 0 || kept_mapping_purge(SIZE_MAX) != 0;
 }
 
 /* Takes a run that has memory from a shard that lends, the next one first.
- * Returns: TAKEN, FROZEN, or EXHAUSTED if there is none. */
-static enum outcome pages_borrow(const struct want *wanted, struct span **header)
+ * Returns: TAKEN, FROZEN, or NO_RUN if there is none. */
+static enum outcome pages_borrow(struct want *want)
 {
-    struct want want = *wanted;
-    want.only_dirty = true;
     uint64_t others = rotate_right(load_relaxed(&pages_state.lending), own_shard) & ~(uint64_t)1;
     for (; unlikely(others != 0); others &= others - 1) {
         struct page_shard *other = &page_shards[(own_shard + lowest_bit(others)) % SHARDS_MAX];
         enum outcome outcome;
         do
-            outcome = pages_try(other, &want, header);
-        while (outcome == EXHAUSTED && want.admitted && !want.has_header &&
-               pages_provide(other, &want));
-        if (outcome != EXHAUSTED)
+            outcome = pages_try(other, want, true);
+        while ((outcome == NO_SPARES || outcome == NO_HEADER) &&
+               pages_provide(other, want, outcome));
+        if (outcome == TAKEN || outcome == FROZEN)
             return outcome;
     }
-    return EXHAUSTED;
+    return NO_RUN;
 }
 
 /* Takes a run from a shard, or from one that lends. Refills the header lists of the shard and, by
  * `grow_pages`, its arenas as needed.
- * Returns: TAKEN, FROZEN while the locks are frozen for a fork, or EXHAUSTED. */
-static enum outcome pages_take_from(struct page_shard *shard, struct want *want,
-                                    struct span **header)
+ * Returns: FROZEN only while the locks are frozen for a fork. */
+static enum outcome pages_take_from(struct page_shard *shard, struct want *want)
 {
     for (unsigned refused = 0;;) {
         size_t freezes = load_relaxed(&pages_state.freezes);
-        enum outcome outcome = pages_try(shard, want, header);
-        if (outcome == EXHAUSTED && want->has_header)
-            outcome = pages_borrow(want, header);
-        if (outcome != EXHAUSTED)
+        enum outcome outcome = pages_try(shard, want, false);
+        if (outcome == NO_RUN)
+            outcome = pages_borrow(want);
+        if (outcome == TAKEN || outcome == FROZEN)
             return outcome;
-        refused += !want->admitted;
-        bool more = refused <= LIMIT_TRIES && pages_provide(shard, want);
+        refused += outcome == NOT_ADMITTED;
+        bool more = refused <= LIMIT_TRIES && pages_provide(shard, want, outcome);
         /* A failure during a fork of another thread does not mean that memory is out. The page lock
          * is frozen before the shard's, so only a fork run needs none of them. */
         if (!more && lock_is_frozen(&pages_state.lock))
             return FROZEN;
         if (!more && load_relaxed(&pages_state.freezes) == freezes)
-            return EXHAUSTED;
+            return outcome;
     }
 }
 
-static enum outcome pages_take_from_any(struct want *want, struct span **header)
+/* Takes a run from this thread's shard, else from any. */
+static enum outcome pages_take_from_any(struct want *want)
 {
     unsigned count = shard_count();
-    enum outcome outcome = EXHAUSTED;
-    want->admitted = true;
+    enum outcome outcome = NO_RUN;
     want->no_memory = false;
-    for (unsigned i = 0; i < count && outcome == EXHAUSTED && want->admitted; i++)
-        outcome = pages_take_from(&page_shards[(own_shard + i) % count], want, header);
+    for (unsigned i = 0; i < count && outcome > NOT_ADMITTED; i++)
+        outcome = pages_take_from(&page_shards[(own_shard + i) % count], want);
     return outcome;
 }
 
@@ -317,35 +317,32 @@ static enum outcome pages_take_from_any(struct want *want, struct span **header)
  * from others in the cases that state.h names. If there is none, the threads' caches give theirs,
  * as limits_purge_for_hard has made them do where the hard limit refuses. If the system still
  * commits no more, free runs make room: as many as are needed, then all, for others may have used
- * the room.
- * Returns: TAKEN, FROZEN while the locks are frozen for a fork, or EXHAUSTED. */
-static enum outcome pages_take_run(struct want *want, struct span **header)
+ * the room. While the locks are frozen for a fork, a fork run serves.
+ * Returns: NULL if there is none. */
+static struct span *pages_take_run(struct want *want)
 {
-    enum outcome outcome = pages_take_from_any(want, header);
-    if (unlikely(outcome == EXHAUSTED) && want->admitted && limits_give_kept())
-        outcome = pages_take_from_any(want, header);
+    enum outcome outcome = pages_take_from_any(want);
+    if (unlikely(outcome > NOT_ADMITTED) && limits_give_kept())
+        outcome = pages_take_from_any(want);
     for (unsigned tries = 0;
-         unlikely(outcome == EXHAUSTED) && want->no_memory && want->admitted &&
-         tries < LIMIT_TRIES && grow_make_room(pages_to_grow(want->grow_pages), tries != 0);
+         unlikely(outcome > NOT_ADMITTED) && want->no_memory && tries < LIMIT_TRIES &&
+         grow_make_room(pages_to_grow(want->grow_pages), tries != 0);
          tries++)
-        outcome = pages_take_from_any(want, header);
-    return outcome;
+        outcome = pages_take_from_any(want);
+    if (outcome == FROZEN)
+        return fork_run_take(want->pages, want->alignment_pages << PAGE_SHIFT, want->side_units);
+    return outcome == TAKEN ? want->span : NULL;
 }
 
 struct span *pages_take_slab(unsigned class)
 {
     const struct slab_shape *shape = &pages_state.shapes[class];
-    struct span *span;
-    size_t alignment = shape->alignment_pages;
     struct want want = {.pages = shape->pages,
-                        .alignment_pages = alignment,
-                        .grow_pages = shape->pages + alignment - 1,
+                        .alignment_pages = shape->alignment_pages,
+                        .grow_pages = (size_t)shape->pages + shape->alignment_pages - 1,
                         .side_units = shape->side_units};
-    enum outcome outcome = pages_take_run(&want, &span);
-    if (outcome == FROZEN)
-        span = fork_run_take(shape->pages, alignment << PAGE_SHIFT, shape->side_units,
-                             (size_t)shape->pages << PAGE_SHIFT);
-    if (outcome == EXHAUSTED || span == NULL)
+    struct span *span = pages_take_run(&want);
+    if (span == NULL)
         return NULL;
     /* A slab never shows what another owner of its pages left. If all free runs were slabs,
      * whose free blocks are zero, nothing is left, and a write since then is found when the
@@ -355,8 +352,6 @@ struct span *pages_take_slab(unsigned class)
         memset(span->base, 0, (size_t)shape->pages << PAGE_SHIFT);
     store_relaxed(&span->tag, (uint8_t)(SPAN_SLAB + class));
     page_map_set(span->base, shape->pages, span);
-    if (outcome == FROZEN)
-        fork_run_add(span);
     return span;
 }
 
@@ -364,15 +359,12 @@ static struct span *pages_take_large(size_t pages, size_t alignment_bytes, bool 
 {
     if (pages > UINT32_MAX / 2)
         return NULL;
-    struct span *span;
     size_t alignment_pages = larger_of(alignment_bytes >> PAGE_SHIFT, 1);
     struct want want = {.pages = pages,
                         .alignment_pages = alignment_pages,
                         .grow_pages = grows ? pages + alignment_pages - 1 : 0};
-    enum outcome outcome = pages_take_run(&want, &span);
-    if (outcome == FROZEN)
-        span = fork_run_take(pages, alignment_bytes, 0, pages << PAGE_SHIFT);
-    if (outcome == EXHAUSTED || span == NULL)
+    struct span *span = pages_take_run(&want);
+    if (span == NULL)
         return NULL;
     bool zero = span->dirty_pages == 0;
     store_relaxed(&span->dirty_pages, (size_t)0); /* shares its place with the flags of blocks */
@@ -380,8 +372,6 @@ static struct span *pages_take_large(size_t pages, size_t alignment_bytes, bool 
     span->pages = (uint32_t)pages;
     store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
     page_map_set_page(span->base, span);
-    if (outcome == FROZEN)
-        fork_run_add(span);
     return span;
 }
 

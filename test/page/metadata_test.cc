@@ -451,17 +451,17 @@ TEST(SpanTable, PlacesAreTakenAndLeft)
     slab.tag = SPAN_SLAB + 3;
     slab.base = memory;
     slab.size_bytes = 16;
-    EXPECT_TRUE(span_table_add(&list, &large));
-    EXPECT_TRUE(span_table_add(&list, &slab));
-    EXPECT_FALSE(span_table_add(&list, &large)) << "the table is full";
+    EXPECT_TRUE(span_table_replace(&list, nullptr, &large));
+    EXPECT_TRUE(span_table_replace(&list, nullptr, &slab));
+    EXPECT_FALSE(span_table_replace(&list, nullptr, &large)) << "the table is full";
     ASSERT_EQ(all(list).size(), 2u);
     EXPECT_EQ(all(list)[0].second, memory);
     EXPECT_EQ(all(list)[1].second, memory + 16) << "the base of a slab is a block before its start";
     slab.tag = SPAN_MOVING;
     EXPECT_EQ(all(list).size(), 1u) << "the span is not in use";
-    EXPECT_TRUE(span_table_remove(&list, &large));
-    EXPECT_FALSE(span_table_remove(&list, &large));
-    EXPECT_TRUE(span_table_add(&list, &large));
+    EXPECT_TRUE(span_table_replace(&list, &large, nullptr));
+    EXPECT_FALSE(span_table_replace(&list, &large, nullptr));
+    EXPECT_TRUE(span_table_replace(&list, nullptr, &large));
     EXPECT_EQ(all(list).size(), 1u);
 }
 

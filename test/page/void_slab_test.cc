@@ -43,7 +43,7 @@ class VoidSlab : public testing::Test
     static std::vector<struct span *> listed()
     {
         std::vector<struct span *> slabs;
-        zero_size_slabs_each(collect, &slabs);
+        pages_each_outside(collect, &slabs);
         return slabs;
     }
 };
