@@ -31,9 +31,13 @@ static void kept_mapping_enter(struct span *range, struct span *value)
         page_map_set_page(range->base, value); /* the acquire above pairs with page_map_cover */
 }
 
-/* Adds a range to the list, with a value for `mark`. */
+/* Adds a range to the list, with a value for `mark`; returns the header of an empty one. */
 static void kept_mapping_add(struct span *range, uint8_t state)
 {
+    if (range->pages == 0) {
+        header_return(range);
+        return;
+    }
     range->mark = state;
     store_relaxed(&range->tag, (uint8_t)SPAN_KEPT);
     kept_mapping_enter(range, range);
@@ -51,15 +55,6 @@ static void kept_mapping_withdraw(unsigned index)
     kept_ranges[index] = kept_ranges[--pages_state.kept_ranges];
 }
 
-/* The index of the range right behind a block; KEPT_MAPPINGS_MAX if there is none. */
-static unsigned kept_mapping_find_behind(const struct span *block)
-{
-    for (unsigned i = 0; i < pages_state.kept_ranges; i++)
-        if (kept_ranges[i]->base == span_end(block) && (kept_ranges[i]->mark & IS_BEHIND) != 0)
-            return i;
-    return KEPT_MAPPINGS_MAX;
-}
-
 /* Notes that a block took some of the `before` kept pages. */
 static void kept_mapping_note_take(size_t before)
 {
@@ -67,18 +62,25 @@ static void kept_mapping_note_take(size_t before)
     pages_state.kept_low = smaller_of(pages_state.kept_low, pages_state.kept_mapping_pages);
 }
 
-/* Adds the range right behind a block to the block's span.
- * Returns: whether there was one. */
-static bool kept_mapping_join_locked(struct span *block)
+/* Adds pages from the front of the range right behind a block to the block: at least `least` and at
+ * most `most`.
+ * Returns: the number of pages; 0 if there is no such range. */
+static size_t kept_mapping_extend_locked(struct span *block, size_t least, size_t most)
 {
-    unsigned index = kept_mapping_find_behind(block);
-    if (index == KEPT_MAPPINGS_MAX)
-        return false;
-    struct span *range = kept_ranges[index];
-    kept_mapping_withdraw(index);
-    store_relaxed(&block->pages, block->pages + range->pages);
-    header_return(range);
-    return true;
+    unsigned i = 0;
+    while (i < pages_state.kept_ranges &&
+           (kept_ranges[i]->base != span_end(block) || (kept_ranges[i]->mark & IS_BEHIND) == 0))
+        i++;
+    if (i == pages_state.kept_ranges || kept_ranges[i]->pages < least)
+        return 0;
+    struct span *range = kept_ranges[i];
+    size_t pages = smaller_of(range->pages, most);
+    kept_mapping_withdraw(i);
+    range->base += pages << PAGE_SHIFT;
+    range->pages -= (uint32_t)pages;
+    kept_mapping_add(range, IS_BEHIND);
+    store_relaxed(&block->pages, block->pages + (uint32_t)pages);
+    return pages;
 }
 
 /* The number of pages that may be kept in addition. As with free runs, a program that uses more may
@@ -138,7 +140,7 @@ bool kept_mapping_put(struct span *span)
     page_map_set_page(span->base, NULL);
     fetch_sub_relaxed(&pages_state.huge_pages, (size_t)span->pages);
     fetch_sub_relaxed(&pages_state.huge_count, (size_t)1);
-    (void)kept_mapping_join_locked(span);
+    (void)kept_mapping_extend_locked(span, 0, SIZE_MAX);
     size_t most_bytes = smaller_of(span->pages, kept_mapping_allowed()) << PAGE_SHIFT;
     size_t kept = align_down(most_bytes, os_page_size()) >> PAGE_SHIFT;
     bool may_keep =
@@ -148,10 +150,7 @@ bool kept_mapping_put(struct span *span)
     struct kept_purge rest =
         kept_mapping_begin_purge(span->base + (kept << PAGE_SHIFT), span->pages - kept);
     span->pages = (uint32_t)kept;
-    if (kept != 0)
-        kept_mapping_add(span, 0);
-    else
-        header_return(span);
+    kept_mapping_add(span, 0);
     lock_release(&pages_state.lock);
     if (may_keep) /* otherwise a higher cap would not help */
         cap_note_given(rest.pages);
@@ -171,28 +170,23 @@ static unsigned kept_mapping_find(uint8_t mask, uint8_t marks, size_t pages)
     return best;
 }
 
-/* Takes a block from the front of a range. `rest` is an unused header for the remaining range; it
- * is returned to its list if no range remains. */
+/* Takes a block from the front of a range. `rest` is an unused header for the remaining range. */
 static struct span *kept_mapping_take_locked(size_t pages, struct span *rest)
 {
     unsigned index = kept_mapping_find(IS_BEHIND, 0, pages);
-    struct span *span = index != KEPT_MAPPINGS_MAX ? kept_ranges[index] : NULL;
-    if (span == NULL || span->pages == pages) {
+    if (index == KEPT_MAPPINGS_MAX) {
         header_return(rest);
-        rest = NULL;
-    }
-    if (span == NULL)
         return NULL;
+    }
+    struct span *span = kept_ranges[index];
     size_t kept = pages_state.kept_mapping_pages;
     kept_mapping_withdraw(index);
-    if (rest) {
-        rest->base = span->base + (pages << PAGE_SHIFT);
-        rest->pages = span->pages - (uint32_t)pages;
-        span->pages = (uint32_t)pages;
-        kept_mapping_add(rest, IS_BEHIND);
-    }
+    rest->base = span->base + (pages << PAGE_SHIFT);
+    rest->pages = span->pages - (uint32_t)pages;
+    span->pages = (uint32_t)pages;
+    kept_mapping_add(rest, IS_BEHIND);
     kept_mapping_note_take(kept);
-    fetch_add_relaxed(&pages_state.huge_pages, (size_t)span->pages);
+    fetch_add_relaxed(&pages_state.huge_pages, pages);
     fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
     return span;
 }
@@ -219,43 +213,30 @@ struct span *kept_mapping_take(size_t pages)
     return span;
 }
 
-bool kept_mapping_extend(struct span *span, size_t pages)
+/* Does what kept_mapping_extend_locked does, and counts it. */
+static bool kept_mapping_extend_by(struct span *block, size_t least, size_t most)
 {
-    size_t more = kept_mapping_whole_pages_up(pages) - span->pages;
-    if (kept_mapping_pages() < more || !lock_acquire(&pages_state.lock))
+    if (kept_mapping_pages() < least || !lock_acquire(&pages_state.lock))
         return false;
-    unsigned index = kept_mapping_find_behind(span);
-    bool fits = index != KEPT_MAPPINGS_MAX && kept_ranges[index]->pages >= more;
-    if (fits) {
-        struct span *range = kept_ranges[index];
-        size_t kept = pages_state.kept_mapping_pages;
-        kept_mapping_withdraw(index);
-        range->base += more << PAGE_SHIFT;
-        range->pages -= (uint32_t)more;
-        if (range->pages != 0)
-            kept_mapping_add(range, IS_BEHIND);
-        else
-            header_return(range);
+    size_t kept = pages_state.kept_mapping_pages;
+    size_t pages = kept_mapping_extend_locked(block, least, most);
+    if (pages != 0) {
         kept_mapping_note_take(kept);
-        fetch_add_relaxed(&pages_state.huge_pages, more);
-        store_relaxed(&span->pages, span->pages + (uint32_t)more);
+        fetch_add_relaxed(&pages_state.huge_pages, pages);
     }
     lock_release(&pages_state.lock);
-    return fits;
+    return pages != 0;
 }
 
-void kept_mapping_join(struct span *span)
+bool pages_extend_huge(struct span *span, size_t pages)
 {
-    if (kept_mapping_pages() == 0 || !lock_acquire(&pages_state.lock))
-        return;
-    size_t before = span->pages;
-    size_t kept = pages_state.kept_mapping_pages;
-    if (kept_mapping_join_locked(span)) {
-        kept_mapping_note_take(kept);
-        fetch_add_relaxed(&pages_state.huge_pages, span->pages - before);
-    }
-    lock_release(&pages_state.lock);
+    size_t more = kept_mapping_whole_pages_up(pages) - span->pages;
+    bool extended = pages > span->pages && kept_mapping_extend_by(span, more, more);
+    span->grew = span->grew || extended;
+    return extended;
 }
+
+void kept_mapping_join(struct span *span) { (void)kept_mapping_extend_by(span, 1, SIZE_MAX); }
 
 /* Unmaps about `wanted` pages from the end of the shortest range whose `mark` has the bits `marks`.
  * Returns: the number of unmapped pages; 0 when there is no such range or the page lock is frozen.
@@ -276,10 +257,7 @@ static size_t kept_mapping_purge_one(size_t wanted, uint8_t marks)
         kept_mapping_withdraw(index);
         range->pages -= (uint32_t)pages;
         purge = kept_mapping_begin_purge(span_end(range), pages);
-        if (range->pages != 0)
-            kept_mapping_add(range, state);
-        else
-            header_return(range);
+        kept_mapping_add(range, state);
         fetch_add_relaxed(&pages_state.part_pages, pages);
         fetch_add_relaxed(&pages_state.part_purges, (size_t)1);
     }
@@ -291,12 +269,8 @@ static size_t kept_mapping_purge_one(size_t wanted, uint8_t marks)
 static size_t kept_mapping_purge_marked(size_t pages, uint8_t marks)
 {
     size_t purged = 0;
-    while (purged < pages && kept_mapping_pages() != 0) {
-        size_t step = kept_mapping_purge_one(pages - purged, marks);
-        if (step == 0)
-            break;
-        purged += step;
-    }
+    for (size_t step = 1; step != 0 && purged < pages && kept_mapping_pages() != 0; purged += step)
+        step = kept_mapping_purge_one(pages - purged, marks);
     return purged;
 }
 

@@ -60,10 +60,6 @@ bool kept_mapping_put(struct span *span);
  * Returns: NULL when no range is long enough. */
 struct span *kept_mapping_take(size_t pages);
 
-/* Extends a block to `pages` pages from the range right behind it.
- * Returns: false when that range is too short. */
-bool kept_mapping_extend(struct span *span, size_t pages);
-
 /* Adds all of the range right behind a block to the block. */
 void kept_mapping_join(struct span *span);
 

@@ -11,11 +11,11 @@
 
 enum { WAIT_MS = 100 }; /* longest wait for other threads that purge */
 
-/* A limit in pages; 0 only if there is none. */
+/* A limit in pages; SIZE_MAX / 2 if there is none. */
 static size_t limits_in_pages(const size_t *limit_bytes)
 {
     size_t bytes = load_relaxed(limit_bytes);
-    return bytes == 0 ? 0 : larger_of(bytes >> PAGE_SHIFT, 1);
+    return likely(bytes == 0) ? SIZE_MAX / 2 : larger_of(bytes >> PAGE_SHIFT, 1);
 }
 
 /* The counted pages without free dirty ones and those kept outside the arenas. */
@@ -55,13 +55,16 @@ bool limits_admit_huge_pages(size_t pages)
     return limits_are_far(limits_counted_pages() << PAGE_SHIFT, pages << PAGE_SHIFT, limit);
 }
 
+/* Whether `more` more pages would exceed a limit. */
+static bool limits_exceed(const size_t *limit_bytes, size_t more)
+{
+    return unlikely(load_relaxed(limit_bytes) != 0) &&
+           limits_counted_pages() + more > limits_in_pages(limit_bytes);
+}
+
 bool limits_admit_hard(size_t pages)
 {
-    size_t limit = limits_in_pages(&pages_state.limits.hard_limit_bytes);
-    if (likely(limit == 0))
-        return true;
-    size_t counted = limits_counted_pages();
-    return counted <= limit && pages <= limit - counted;
+    return !limits_exceed(&pages_state.limits.hard_limit_bytes, pages);
 }
 
 static bool (*give_kept)(void); /* const after the start */
@@ -100,13 +103,11 @@ bool limits_wait_for_purges(unsigned *waited)
 seldom_called bool limits_purge_for_hard(size_t pages)
 {
     size_t limit = limits_in_pages(&pages_state.limits.hard_limit_bytes);
-    if (limit == 0) /* removed since the check */
-        return true;
     free_spans_settle_all();
     size_t used = limits_used_pages_locked();
-    if (pages <= limit && used > limit - pages && limits_give_kept())
+    if (pages <= limit && used + pages > limit && limits_give_kept())
         used = limits_used_pages_locked();
-    if (pages > limit || used > limit - pages) {
+    if (used + pages > limit) {
         fetch_add_relaxed(&pages_state.refusals, (size_t)1);
         return false; /* purging all free memory would not be enough */
     }
@@ -169,8 +170,7 @@ bool pages_take_swept(size_t pages)
 
 void limits_enforce_soft(size_t pages)
 {
-    size_t limit = limits_in_pages(&pages_state.limits.soft_limit_bytes);
-    if (unlikely(limit != 0) && limits_counted_pages() + pages > limit)
+    if (limits_exceed(&pages_state.limits.soft_limit_bytes, pages))
         limits_purge_all();
 }
 
@@ -190,9 +190,7 @@ void limits_enforce_peak(void)
 
 void pages_heed_limits(void)
 {
-    size_t hard = limits_in_pages(&pages_state.limits.hard_limit_bytes);
-    limits_enforce_soft(0);
-    if (hard != 0 && limits_counted_pages() > hard)
+    if (limits_exceed(&pages_state.limits.soft_limit_bytes, 0) || !limits_admit_hard(0))
         limits_purge_all();
 }
 

@@ -251,13 +251,6 @@ struct span *pages_map_growing(size_t size_bytes)
     return span;
 }
 
-bool pages_extend_huge(struct span *span, size_t pages)
-{
-    bool extended = pages > span->pages && kept_mapping_extend(span, pages);
-    span->grew = span->grew || extended;
-    return extended;
-}
-
 void pages_give_huge(struct span *span)
 {
     if (config_kept_mappings && kept_mapping_put(span))
