@@ -1,6 +1,6 @@
 /* The ranges of kept mappings, see kept_mappings.h: a short list, which is searched linearly. The
- * page lock is held in static functions, except in kept_mapping_end_purge, kept_mapping_purge_one
- * and kept_mapping_purge_marked. */
+ * page lock is held in static functions, except in kept_mapping_end_purge, kept_mapping_extend_by,
+ * kept_mapping_purge_one and kept_mapping_purge_marked. */
 #include "page/kept_mappings.h"
 
 #include "base/bits.h"
@@ -15,12 +15,6 @@ enum { IS_BEHIND = 1, IS_AGED = 2, IS_DUE = 4 };
 
 /* page lock: all ranges, unordered; pages_state.kept_ranges is their number */
 static struct span *kept_ranges[KEPT_MAPPINGS_MAX] cache_aligned;
-
-/* Changes the number of kept pages. */
-static void kept_mapping_count(size_t more, size_t less)
-{
-    store_relaxed(&pages_state.kept_mapping_pages, pages_state.kept_mapping_pages + more - less);
-}
 
 /* Enters a range into the page map, or clears its entry. A range behind a block may be in a region
  * that the page map does not cover; then only readers outside the process miss it. */
@@ -42,7 +36,7 @@ static void kept_mapping_add(struct span *range, uint8_t state)
     store_relaxed(&range->tag, (uint8_t)SPAN_KEPT);
     kept_mapping_enter(range, range);
     kept_ranges[pages_state.kept_ranges++] = range;
-    kept_mapping_count(range->pages, 0);
+    store_relaxed(&pages_state.kept_mapping_pages, pages_state.kept_mapping_pages + range->pages);
 }
 
 /* Takes a range out of the list. The span of the range belongs to the caller. */
@@ -50,7 +44,7 @@ static void kept_mapping_withdraw(unsigned index)
 {
     struct span *range = kept_ranges[index];
     kept_mapping_enter(range, NULL);
-    kept_mapping_count(0, range->pages);
+    store_relaxed(&pages_state.kept_mapping_pages, pages_state.kept_mapping_pages - range->pages);
     range->mark = 0;
     kept_ranges[index] = kept_ranges[--pages_state.kept_ranges];
 }

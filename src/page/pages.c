@@ -41,16 +41,6 @@ static bool pages_frozen_whole(void)
 
 void pages_on_fork(void (*in_child)(void)) { on_fork = in_child; }
 
-static void pages_freeze_shard(struct page_shard *shard)
-{
-    lock_freeze(&shard->lock);
-    /* or a signal handler forks, and has interrupted a holder of the lock */
-    if (!lock_is_frozen_whole(&shard->lock))
-        return;
-    free_spans_settle(shard, NULL);
-    headers_share(shard);
-}
-
 /* The page lock is frozen before all others and thawed after them, so it says whether a fork is
  * under way. The first shard is frozen before the others are counted: its lock is taken to begin a
  * new one. */
@@ -58,8 +48,15 @@ void pages_freeze(void)
 {
     lock_freeze(&pages_state.lock);
     fetch_add_relaxed(&pages_state.freezes, (size_t)1);
-    for (unsigned i = 0; i < shard_count(); i++)
-        pages_freeze_shard(&page_shards[i]);
+    for (unsigned i = 0; i < shard_count(); i++) {
+        struct page_shard *shard = &page_shards[i];
+        lock_freeze(&shard->lock);
+        /* or a signal handler forks, and has interrupted a holder of the lock */
+        if (lock_is_frozen_whole(&shard->lock)) {
+            free_spans_settle(shard, NULL);
+            headers_share(shard);
+        }
+    }
     if (pages_state.lock.nested == 0)
         was_alone = process_is_single_threaded();
 }
@@ -101,26 +98,12 @@ void fork_lock_acquire(struct fork_lock *lock) { lock_acquire_after_fork(&lock->
 
 void fork_lock_release(struct fork_lock *lock) { lock_release(&lock->lock); }
 
-static void fork_lock_before(void)
-{
-    lock_freeze(&fork_lock_list.lock);
-    for (struct fork_lock *entry = fork_lock_list.next; entry != &fork_lock_list;
-         entry = entry->next)
-        lock_freeze(&entry->lock);
-}
-
 static void fork_lock_after(void)
 {
     for (struct fork_lock *entry = fork_lock_list.next; entry != &fork_lock_list;
          entry = entry->next)
         lock_thaw(&entry->lock);
     lock_thaw(&fork_lock_list.lock);
-}
-
-static void fork_lock_in_child(void)
-{
-    store_relaxed(&fork_generation, fork_generation + 1);
-    fork_lock_after();
 }
 
 uint32_t fork_lock_process(void) { return load_relaxed(&fork_generation); }
@@ -151,7 +134,10 @@ void fork_lock_unwatch(struct fork_lock *lock)
  * the latter while it holds one of the former. */
 static void pages_before_fork(void)
 {
-    fork_lock_before();
+    lock_freeze(&fork_lock_list.lock);
+    for (struct fork_lock *entry = fork_lock_list.next; entry != &fork_lock_list;
+         entry = entry->next)
+        lock_freeze(&entry->lock);
     pages_freeze();
 }
 
@@ -168,7 +154,8 @@ static void pages_after_fork_in_child(void)
     os_random_after_fork();
     if (on_fork)
         on_fork();
-    fork_lock_in_child();
+    store_relaxed(&fork_generation, fork_generation + 1);
+    fork_lock_after();
 }
 
 /* Also when the program or the library is loaded. A first use of an allocator may come while
@@ -385,23 +372,9 @@ struct span *pages_take_free(size_t pages, size_t alignment_bytes)
     return pages_take_large(pages, alignment_bytes, false);
 }
 
-/* Frees a run of an arena, and what is deferred in its shard. Before a thread waits for the lock,
- * it defers the run: meanwhile another one may fork, and its child would not know the run.
- * Returns: false while the lock is frozen for a fork. */
-static bool pages_settle(struct page_shard *shard, struct span *given)
-{
-    if (!shard_try_acquire(shard)) {
-        defer(given);
-        given = NULL;
-        if (!shard_acquire(shard))
-            return false;
-    }
-    free_spans_settle(shard, given);
-    shard_release(shard);
-    return true;
-}
-
-/* Frees a run. All of it counts as written. */
+/* Frees a run, and what is deferred in its shard. All of the run counts as written. Before a thread
+ * waits for the lock, it defers the run: meanwhile another one may fork, and its child would not
+ * know the run. */
 static void pages_give_run(struct span *span, uint8_t was)
 {
     if (unlikely(span_arena(span) == NULL)) { /* was taken while another thread forked */
@@ -412,8 +385,15 @@ static void pages_give_run(struct span *span, uint8_t was)
     span->mark = was;
     store_relaxed(&span->dirty_pages, pages);
     struct page_shard *shard = shard_of(span);
-    if (pages_settle(shard, span))
-        purge_excess(shard, pages);
+    if (!shard_try_acquire(shard)) {
+        defer(span);
+        span = NULL;
+        if (!shard_acquire(shard))
+            return;
+    }
+    free_spans_settle(shard, span);
+    shard_release(shard);
+    purge_excess(shard, pages);
 }
 
 void pages_give_slab(struct span *span, size_t swept_pages)
@@ -445,23 +425,17 @@ void pages_give(struct span *span)
     pages_give_run(span, 0);
 }
 
-bool pages_trim(size_t keep_bytes)
-{
-    free_spans_settle_all();
-    return purge_trim(keep_bytes);
-}
-
 bool pages_extend(struct span *span, size_t pages)
 {
     size_t more = pages - span->pages;
     struct page_shard *shard = shard_of(span);
-    if (!shard_acquire(shard))
-        return false;
     struct arena *arena = span_arena(span);
+    if (arena == NULL || !shard_acquire(shard))
+        return false;
     char *end = span_end(span);
-    struct span *right = arena ? span_free_neighbour(arena, end) : NULL;
+    struct span *right = span_free_neighbour(arena, end);
     if ((right == NULL || right->pages < more) && spans_merge(shard))
-        right = arena ? span_free_neighbour(arena, end) : NULL;
+        right = span_free_neighbour(arena, end);
     bool fits = right && right->pages >= more && (right->pages == more || shard->headers[0]) &&
                 limits_admit_hard(more);
     size_t dirty_pages = 0;
@@ -487,10 +461,10 @@ bool pages_shrink(struct span *span, size_t pages)
 {
     pages_note_unclean();
     struct page_shard *shard = shard_of(span);
-    if (!shard_acquire(shard))
-        return false;
     struct arena *arena = span_arena(span);
-    bool can = arena && shard->headers[0];
+    if (arena == NULL || !shard_acquire(shard))
+        return false;
+    bool can = shard->headers[0] != NULL;
     size_t rest = span->pages - pages;
     if (can) {
         char *end = span->base + (pages << PAGE_SHIFT);
@@ -511,6 +485,13 @@ static bool pages_has_bit(const uint64_t *bits, size_t page)
     return (bits[page / 64] >> page % 64 & 1) != 0;
 }
 
+static enum clearing pages_clearing_of(const struct arena *arena, size_t page)
+{
+    if (pages_has_bit(arena->dirty, page))
+        return WRITE_PAGES;
+    return pages_has_bit(arena->purged, page) ? PURGE_PAGES : KEEP_PAGES;
+}
+
 /* The number of pages from `start` on, at most `pages`, that become zero in the same way. A purged
  * page reads zero unless a write to a block that was freed before has brought it back. While
  * another thread forks, and outside the arenas, nothing is known. */
@@ -519,19 +500,14 @@ static size_t pages_alike(const struct span *span, const char *start, size_t pag
 {
     *way = WRITE_PAGES;
     struct page_shard *shard = shard_of(span);
-    if (!shard_acquire(shard))
-        return pages;
-    size_t count = pages;
     struct arena *arena = span_arena(span);
-    if (arena) {
-        size_t first = arena_page(arena, start);
-        bool dirty = pages_has_bit(arena->dirty, first);
-        bool purged = pages_has_bit(arena->purged, first);
-        for (count = 1; count < pages && pages_has_bit(arena->dirty, first + count) == dirty &&
-                        (dirty || pages_has_bit(arena->purged, first + count) == purged);)
-            count++;
-        *way = dirty ? WRITE_PAGES : purged ? PURGE_PAGES : KEEP_PAGES;
-    }
+    if (arena == NULL || !shard_acquire(shard))
+        return pages;
+    size_t first = arena_page(arena, start);
+    *way = pages_clearing_of(arena, first);
+    size_t count = 1;
+    while (count < pages && pages_clearing_of(arena, first + count) == *way)
+        count++;
     shard_release(shard);
     return count;
 }

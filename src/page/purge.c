@@ -460,8 +460,9 @@ size_t purge_outside(size_t pages)
     return config_guarded_blocks ? revoked_purge(pages) : kept_mapping_purge(pages);
 }
 
-bool purge_trim(size_t keep_bytes)
+bool pages_trim(size_t keep_bytes)
 {
+    free_spans_settle_all();
     for (unsigned i = 0; i < shard_count(); i++) {
         if (!shard_acquire(&page_shards[i]))
             break; /* another thread forks; the next trim finds the remaining pages */

@@ -46,9 +46,6 @@ size_t purge_pages(size_t pages);
  * Cost: bounded, see PURGE_STEP_PAGES. */
 void purge_excess(struct page_shard *shard, size_t pages);
 
-/* Does the work of pages_trim, except for deferred runs. */
-bool purge_trim(size_t keep_bytes);
-
 /* The number of dirty pages that are kept outside the arenas: kept mappings, or the memory of
  * revoked blocks in builds with config_guarded_blocks. */
 size_t pages_kept_outside(void);

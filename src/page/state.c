@@ -43,20 +43,14 @@ static bool shard_differs(size_t count, size_t told, size_t by)
     return larger_of(count, told) - smaller_of(count, told) > by;
 }
 
-/* Whether others may take runs from the shard.
- * Locking: shard's lock held. */
-static bool shard_lends(const struct page_shard *shard)
-{
-    size_t used_pages = shard->committed_pages - shard->free_pages;
-    return shard->dirty_pages > used_pages + GROWTH_MAX_PAGES;
-}
-
-/* Tells others whether the shard lends. Only the holder of its lock changes its bit. */
+/* Tells others whether they may take runs from the shard. Only the holder of its lock changes its
+ * bit. */
 static void shard_tell_lending(const struct page_shard *shard)
 {
+    size_t used_pages = shard->committed_pages - shard->free_pages;
+    bool lends = shard->dirty_pages > used_pages + GROWTH_MAX_PAGES;
     uint64_t bit = (uint64_t)1 << shard_number(shard);
-    bool lends = shard_lends(shard);
-    if (lends != ((load_relaxed(&pages_state.lending) & bit) != 0))
+    if (unlikely(lends != ((load_relaxed(&pages_state.lending) & bit) != 0)))
         fetch_add_relaxed(&pages_state.lending, lends ? bit : 0 - bit);
 }
 
@@ -69,7 +63,6 @@ static void shard_tell(struct page_shard *shard)
     if (shard_count() == 1) {
         store_relaxed(&pages_state.free_pages, free_pages);
         store_relaxed(&pages_state.dirty_pages, dirty_pages);
-        store_relaxed(&pages_state.lending, (uint64_t)shard_lends(shard));
     } else {
         const struct page_limits *limits = &pages_state.limits;
         bool exactly = (load_relaxed(&limits->soft_limit_bytes) |
@@ -81,8 +74,8 @@ static void shard_tell(struct page_shard *shard)
             return;
         fetch_add_relaxed(&pages_state.free_pages, free_pages - shard->told_free);
         fetch_add_relaxed(&pages_state.dirty_pages, dirty_pages - shard->told_dirty);
-        shard_tell_lending(shard);
     }
+    shard_tell_lending(shard);
     shard->told_free = free_pages;
     shard->told_dirty = dirty_pages;
     store_relaxed(&shard->tells, shard->tells + 1);
@@ -286,12 +279,13 @@ bool headers_refill(struct page_shard *shard, unsigned side_units)
     bool many = side_units == 0 || load_relaxed(&shard->committed_pages) >= MANY_FROM_PAGES;
     if (first == NULL)
         first = headers_make(shard, side_units, many ? HEADERS_AT_ONCE : 1);
+    if (first == NULL)
+        return false;
     struct span *last = first;
-    while (last && last->next)
+    while (last->next)
         last = last->next;
-    if (first)
-        defer_list(first, last);
-    return first != NULL;
+    defer_list(first, last);
+    return true;
 }
 
 struct span *header_take(struct page_shard *shard, unsigned side_units)
