@@ -44,14 +44,6 @@ static void guarded_unmap_guards(char *block, size_t size_bytes, size_t behind_b
     (void)os_unmap(block + size_bytes, behind_bytes);
 }
 
-/* Purges pages that a late write left at ready addresses: the memory of their former block moved
- * away a moment before they began to fault, and a thread may have written there in between.
- * Locked memory cannot be purged, so it is mapped anew. */
-static bool guarded_drop_late_writes(char *block, size_t size_bytes)
-{
-    return os_purge(block, size_bytes) == 0 || os_trap(block, size_bytes) == 0;
-}
-
 /* Whether a page reads zero. */
 static bool guarded_page_is_zero(const char *page)
 {
@@ -99,10 +91,9 @@ static struct span *guarded_hand_out(struct span *span, size_t size_bytes, bool 
 /* Makes a block: from backed addresses, from ready addresses, or from new ones, with kept memory if
  * there is any.
  * Returns: NULL when out of memory. */
-static struct span *guarded_map(size_t size_bytes, size_t alignment_bytes, size_t spare_bytes)
+static struct span *guarded_map(size_t bytes, size_t alignment_bytes, size_t spare_bytes)
 {
     size_t guard = os_page_size();
-    size_t bytes = align_up(size_bytes, guard);
     size_t behind = align_up(spare_bytes, guard) + guard;
     bool is_plain = spare_bytes == 0 && alignment_bytes <= guard;
     struct span *span = is_plain ? revoked_take_backed(bytes >> PAGE_SHIFT) : NULL;
@@ -110,26 +101,27 @@ static struct span *guarded_map(size_t size_bytes, size_t alignment_bytes, size_
         return guarded_hand_out(span, bytes, true);
     span = is_plain ? revoked_take(bytes >> PAGE_SHIFT) : NULL;
     bool is_ready = span != NULL;
-    if (!is_ready && (span = header_take(shard_own(), 0)) == NULL)
-        return NULL;
-    char *block = is_ready ? span->base : NULL;
     if (is_ready)
-        page_map_set_page(block, NULL); /* without an owner for now, like new addresses */
-    span->pages = 0;
-    if (!is_ready)
-        block = guarded_reserve(bytes, behind, alignment_bytes);
+        page_map_set_page(span->base, NULL); /* without an owner for now, like new addresses */
+    else if ((span = header_take(shard_own(), 0)) != NULL)
+        span->base = guarded_reserve(bytes, behind, alignment_bytes);
+    else
+        return NULL;
+    char *block = span->base;
     enum os_moved moved = block && spare_bytes == 0 ? revoked_move(block, bytes) : OS_KEPT;
     if (moved == OS_LOST) {
         guarded_unmap_guards(block, bytes, behind);
         block = NULL;
     }
+    /* The memory of the former block at ready addresses moved away a moment before they began to
+     * fault. A thread may have written there in between, which brought pages back. Locked memory
+     * cannot be purged, so it is mapped anew. */
     bool is_stale = is_ready && moved != OS_MOVED;
-    if (block && ((is_stale && !guarded_drop_late_writes(block, bytes)) ||
+    if (block && ((is_stale && os_purge(block, bytes) != 0 && os_trap(block, bytes) != 0) ||
                   page_map_cover(block, PAGE_BYTES) != 0 || os_commit(block, bytes) != 0)) {
         (void)os_unmap(block - guard, guard + bytes + behind);
         block = NULL;
     }
-    span->base = block;
     if (block == NULL) {
         header_return(span);
         return NULL;
@@ -141,16 +133,14 @@ static struct span *guarded_map(size_t size_bytes, size_t alignment_bytes, size_
 
 struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t spare_bytes)
 {
-    if (size_bytes >> PAGE_SHIFT >= UINT32_MAX)
+    size_t bytes = align_up(size_bytes, os_page_size());
+    if (bytes >> PAGE_SHIFT >= UINT32_MAX || !limits_claim_mapping(bytes >> PAGE_SHIFT))
         return NULL;
-    size_t claimed = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
-    if (!limits_claim_mapping(claimed))
-        return NULL;
-    struct span *span = guarded_map(size_bytes, alignment_bytes, spare_bytes);
+    struct span *span = guarded_map(bytes, alignment_bytes, spare_bytes);
     if (unlikely(span == NULL) && revoked_release())
-        span = guarded_map(size_bytes, alignment_bytes, spare_bytes);
+        span = guarded_map(bytes, alignment_bytes, spare_bytes);
     if (span == NULL)
-        limits_unclaim_mapping(claimed);
+        limits_unclaim_mapping(bytes >> PAGE_SHIFT);
     else
         limits_heed_mapping();
     return span;
@@ -224,42 +214,36 @@ static bool guarded_move(struct span *span, size_t old_bytes, size_t new_bytes)
     return block != NULL;
 }
 
-/* Resizes a block for pages_resize_guarded, without counting its pages. */
-static bool guarded_resize(struct span *span, size_t size_bytes, bool may_move)
+/* Resizes a block, without counting its pages. */
+static bool guarded_resize(struct span *span, size_t old_bytes, size_t new_bytes, bool may_move)
 {
-    size_t guard = os_page_size();
-    size_t old_bytes = (size_t)span->pages << PAGE_SHIFT;
-    size_t new_bytes = align_up(size_bytes, guard);
-    if (new_bytes >> PAGE_SHIFT >= UINT32_MAX)
-        return false;
     if (new_bytes < old_bytes) {
-        if (guard_before(span) == 0)
+        char *end = span->base + new_bytes;
+        if (guard_before(span) == 0 || os_protect(end, old_bytes - new_bytes, OS_NONE) != 0)
             return false;
-        char *rest = span->base + new_bytes;
-        if (os_protect(rest, old_bytes - new_bytes, OS_NONE) != 0)
-            return false;
-        (void)os_purge(rest, old_bytes - new_bytes);
-        span->behind_pages += (uint32_t)((old_bytes - new_bytes) >> PAGE_SHIFT);
-    } else if (new_bytes - old_bytes + guard <= (size_t)span->behind_pages << PAGE_SHIFT) {
-        if (os_commit(span->base + old_bytes, new_bytes - old_bytes) != 0)
-            return false;
-        span->behind_pages -= (uint32_t)((new_bytes - old_bytes) >> PAGE_SHIFT);
-    } else if (!may_move || !guarded_move(span, old_bytes, new_bytes)) {
+        (void)os_purge(end, old_bytes - new_bytes);
+    } else if (new_bytes - old_bytes + os_page_size() > (size_t)span->behind_pages << PAGE_SHIFT) {
+        return may_move && guarded_move(span, old_bytes, new_bytes);
+    } else if (os_commit(span->base + old_bytes, new_bytes - old_bytes) != 0) {
         return false;
     }
-    store_relaxed(&span->pages, (uint32_t)(new_bytes >> PAGE_SHIFT));
+    span->behind_pages += (uint32_t)(old_bytes >> PAGE_SHIFT);
+    span->behind_pages -= (uint32_t)(new_bytes >> PAGE_SHIFT);
     return true;
 }
 
 bool pages_resize_guarded(struct span *span, size_t size_bytes, bool may_move)
 {
-    size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
-    size_t old_pages = span->pages;
-    size_t more = pages - smaller_of(pages, old_pages);
-    if (more != 0 && !limits_claim_mapping(more))
+    size_t old_bytes = (size_t)span->pages << PAGE_SHIFT;
+    size_t new_bytes = align_up(size_bytes, os_page_size());
+    size_t more = (new_bytes - smaller_of(new_bytes, old_bytes)) >> PAGE_SHIFT;
+    size_t less = (old_bytes - smaller_of(new_bytes, old_bytes)) >> PAGE_SHIFT;
+    if (new_bytes >> PAGE_SHIFT >= UINT32_MAX || (more != 0 && !limits_claim_mapping(more)))
         return false;
-    bool resized = guarded_resize(span, size_bytes, may_move);
-    limits_unclaim_mapping(!resized ? more : old_pages - smaller_of(pages, old_pages));
+    bool resized = guarded_resize(span, old_bytes, new_bytes, may_move);
+    limits_unclaim_mapping(resized ? less : more);
+    if (resized)
+        store_relaxed(&span->pages, (uint32_t)(new_bytes >> PAGE_SHIFT));
     if (resized && more != 0)
         limits_heed_mapping();
     return resized;
