@@ -64,7 +64,7 @@ static cairn_heap_thread_stats *heap_row_of(struct counts *counts, const struct 
     return NULL;
 }
 
-static bool heap_count_span(struct span *span, char *start, void *context)
+static void heap_count_span(struct span *span, char *start, void *context)
 {
     (void)start;
     struct counts *counts = context;
@@ -75,7 +75,7 @@ static bool heap_count_span(struct span *span, char *start, void *context)
         stats->live_bytes += (size_t)span->pages << PAGE_SHIFT;
         stats->large_blocks++;
         stats->large_bytes += (size_t)span->pages << PAGE_SHIFT;
-        return true;
+        return;
     }
     struct slab_count slab = heap_count_slab(span, tag - SPAN_SLAB);
     stats->live_blocks += slab.live_blocks;
@@ -95,7 +95,6 @@ static bool heap_count_span(struct span *span, char *start, void *context)
         row->slabs++;
         row->slab_bytes += slab.slab_bytes;
     }
-    return true;
 }
 
 void heap_read_stats(struct heap_stats *stats)
@@ -149,13 +148,12 @@ size_t heap_read_threads(cairn_heap_thread_stats *rows, size_t count)
     return there;
 }
 
-static bool heap_count_given(struct span *span, char *start, void *context)
+static void heap_count_given(struct span *span, char *start, void *context)
 {
     (void)start;
     size_t *pages = context;
     if (span_is_slab(span) && slab_heap(span))
         *pages += slab_count_given(span);
-    return true;
 }
 
 void heap_verify_given(void)

@@ -175,17 +175,16 @@ static void mailbox_take_back(struct span *slab)
 /* Posts a slab of the heap with remotely freed blocks. Other threads of the parent may have stopped
  * anywhere within a free, and their posts are lost. Packed slabs do not show such frees, so each is
  * posted. */
-static bool mailbox_look_visit(struct span *span, char *start, void *context)
+static void mailbox_look_visit(struct span *span, char *start, void *context)
 {
     (void)start;
     struct heap *heap = context;
     if (!span_is_slab(span) || slab_heap(span) != heap)
-        return true;
+        return;
     if (!slab_is_packed(span))
         mailbox_take_back(span);
     if (slab_is_packed(span) || slab_remote(span) != 0)
         (void)remote_post(heap, span);
-    return true;
 }
 
 void heap_lose_mail(struct heap *heap)

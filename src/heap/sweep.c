@@ -244,28 +244,27 @@ static void sweep_add(struct sweep *sweep, const struct span *slab)
 
 /* Sweeps a slab. The slab may be given back or become another one until its use word says PURGED;
  * headers and their cold areas serve nothing else. For pages_each_part. */
-static bool sweep_visit(struct span *slab, char *start, void *context)
+static void sweep_visit(struct span *slab, char *start, void *context)
 {
     struct sweep *sweep = context;
     unsigned class = load_relaxed(&slab->tag) - (unsigned)SPAN_SLAB;
     const struct heap *heap = slab_heap(slab);
     if (!class_is_swept(class) || heap == NULL || heap->generation != heap_generation ||
         !slab_is_aside(slab) || !sweep_is_due(sweep, heap, slab))
-        return true;
+        return;
     const char *last = start + ((size_t)size_classes[class].pages << PAGE_SHIFT) - 1;
     if (!sweep->all && (sweep_keeps_huge_page(sweep, start) || sweep_keeps_huge_page(sweep, last)))
-        return true;
+        return;
     if (!slab_try_use(slab, SLAB_PURGED))
-        return true;
+        return;
     uint64_t state = sweep_state(slab);
     uint64_t pages = sweep_pages_to_purge(slab);
     if (pages == sweep_all_pages(slab_class(slab))) {
         sweep_add(sweep, slab);
-        return true;
+        return;
     }
     sweep->purged_pages += sweep_purge(slab, pages, state);
     sweep_end_slab(slab);
-    return true;
 }
 
 /* The walk. Threads: the one that makes the visit of lifecycle.c. */

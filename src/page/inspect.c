@@ -55,8 +55,7 @@ not_instrumented static no_inline size_t inspect_span_pages(const struct span *s
 /* Calls `visit` for the spans in use of one arena from `page` on, in at most `*steps` steps. A page
  * without an entry is on its way between spans and is skipped alone, as are pages inside anything
  * that changes during the walk.
- * Returns: the page where the walk continues; `pages` of the arena at its end; SIZE_MAX where
- * `visit` stopped it. */
+ * Returns: the page where the walk continues; `pages` of the arena at its end. */
 static size_t inspect_arena_walk(struct arena *arena, size_t page, size_t *steps, span_visit *visit,
                                  void *context)
 {
@@ -67,21 +66,11 @@ static size_t inspect_arena_walk(struct arena *arena, size_t page, size_t *steps
         unsigned tag = load_relaxed(&span->tag);
         size_t pages =
             tag == SPAN_NONE || tag == SPAN_MOVING ? 1 : larger_of(inspect_span_pages(span), 1);
-        bool used = tag >= SPAN_LARGE;
-        if (used && !visit(span, start, context))
-            return SIZE_MAX;
+        if (tag >= SPAN_LARGE)
+            visit(span, start, context);
         page += pages;
     }
     return page < frontier ? page : arena->pages;
-}
-
-void pages_each(span_visit *visit, void *context)
-{
-    size_t steps = SIZE_MAX;
-    for (size_t i = 0; i < arena_count(); i++)
-        if (inspect_arena_walk(arena_at(i), 0, &steps, visit, context) == SIZE_MAX)
-            return;
-    pages_each_outside(visit, context);
 }
 
 bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context)
@@ -91,8 +80,6 @@ bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context)
         struct arena *arena = arena_at(i);
         if (*at < before + arena->pages) {
             size_t page = inspect_arena_walk(arena, *at - before, &spans, visit, context);
-            if (page == SIZE_MAX)
-                return true;
             *at = before + page;
             if (page < arena->pages)
                 return false;
@@ -102,34 +89,36 @@ bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context)
     return true;
 }
 
+void pages_each(span_visit *visit, void *context)
+{
+    size_t at = 0;
+    (void)pages_each_part(&at, SIZE_MAX, visit, context);
+    pages_each_outside(visit, context);
+}
+
 /* Only the first page of a large block is in the page map, so this searches backwards. */
 struct span *pages_search(const void *address, char **start)
 {
     uintptr_t page = (uintptr_t)address >> PAGE_SHIFT;
-    while (page_map_reaches(page << PAGE_SHIFT)) {
-        if (load_relaxed(&page_map.root[page / REGION_PAGES]) == 0) {
-            /* skips an empty region at once; below the first region the number wraps, which ends
-             * the loop */
-            page = align_down(page, REGION_PAGES) - 1;
-            continue;
-        }
-        if (!page_map_holds(page << PAGE_SHIFT)) {
-            page--;
-            continue;
-        }
-        struct span *span = page_map_find((void *)(page << PAGE_SHIFT));
-        unsigned tag = load_relaxed(&span->tag);
-        bool slab = tag >= SPAN_SLAB; /* each page of a slab is in the map */
-        size_t pages = slab ? 1 : load_relaxed(&span->pages);
-        if (tag < SPAN_LARGE || tag == SPAN_GUARDED || tag == SPAN_REVOKED ||
-            ((uintptr_t)address >> PAGE_SHIFT) - page >= pages)
-            return NULL;
-        while (slab && page_map_find((void *)((page - 1) << PAGE_SHIFT)) == span)
-            page--;
-        *start = (char *)(page << PAGE_SHIFT);
-        return span;
+    for (; page_map_reaches(page << PAGE_SHIFT); page--) {
+        /* skips an empty region at once; below the first one the number wraps, which ends the loop
+         */
+        if (load_relaxed(&page_map.root[page / REGION_PAGES]) == 0)
+            page = align_down(page, REGION_PAGES);
+        else if (page_map_holds(page << PAGE_SHIFT))
+            break;
     }
-    return NULL;
+    struct span *span = page_map_find((void *)(page << PAGE_SHIFT));
+    unsigned tag = load_relaxed(&span->tag);
+    bool slab = tag >= SPAN_SLAB; /* each page of a slab is in the map */
+    size_t pages = slab ? 1 : load_relaxed(&span->pages);
+    if (tag < SPAN_LARGE || tag == SPAN_GUARDED || tag == SPAN_REVOKED ||
+        ((uintptr_t)address >> PAGE_SHIFT) - page >= pages)
+        return NULL;
+    while (slab && page_map_find((void *)((page - 1) << PAGE_SHIFT)) == span)
+        page--;
+    *start = (char *)(page << PAGE_SHIFT);
+    return span;
 }
 
 /* The number of pages to the next possible start of a span, for the verifier, which must meet

@@ -48,7 +48,7 @@ bool span_table_replace(const struct span_table *table, struct span *before, str
     return false;
 }
 
-bool span_table_each(const struct span_table *table, span_visit *visit, void *context)
+void span_table_each(const struct span_table *table, span_visit *visit, void *context)
 {
     for (size_t i = 0; i < table->count; i++) {
         /* acquire: pairs with span_table_replace */
@@ -56,10 +56,9 @@ bool span_table_each(const struct span_table *table, span_visit *visit, void *co
         unsigned tag = span ? load_relaxed(&span->tag) : (unsigned)SPAN_NONE;
         /* the base of a slab is one block early */
         size_t before = tag >= SPAN_SLAB ? span->size_bytes : 0;
-        if (tag >= SPAN_LARGE && !visit(span, span->base + before, context))
-            return false;
+        if (tag >= SPAN_LARGE)
+            visit(span, span->base + before, context);
     }
-    return true;
 }
 
 /* Maps a run with unmapped addresses behind it, if there are enough, so that an overflow faults.
@@ -139,10 +138,9 @@ static const struct span_table void_slabs = {void_slab_places, VOID_SLABS_MAX};
 
 void pages_each_outside(span_visit *visit, void *context)
 {
-    bool more = load_relaxed(&pages_state.fork_run_pages) == 0 ||
-                span_table_each(&fork_runs, visit, context);
-    if (more)
-        (void)span_table_each(&void_slabs, visit, context);
+    if (load_relaxed(&pages_state.fork_run_pages) != 0)
+        span_table_each(&fork_runs, visit, context);
+    span_table_each(&void_slabs, visit, context);
 }
 
 struct span *fork_run_take(size_t pages, size_t alignment_bytes, unsigned side_units)

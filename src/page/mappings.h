@@ -5,8 +5,7 @@
  *   void slabs     slabs for blocks of 0 bytes, in builds with config_zero_size_blocks
  *
  * The page map does not lead a walk to them, so fork runs and void slabs are also entered into
- * tables of a fixed length (struct span_table), for walks over all spans in use. A walk returns
- * false when `visit` stopped it.
+ * tables of a fixed length (struct span_table), for walks over all spans in use.
  *
  * A void slab is a range of addresses without permissions. Each of its pages is in the page map, so
  * that its slots are found, checked and freed like those of any slab, and an access to one faults.
@@ -32,7 +31,7 @@ struct span_table {
 bool span_table_replace(const struct span_table *table, struct span *before, struct span *after);
 
 /* Calls `visit` for each span in use in a table. */
-bool span_table_each(const struct span_table *table, span_visit *visit, void *context);
+void span_table_each(const struct span_table *table, span_visit *visit, void *context);
 
 /* Makes a run of `pages` pages in a mapping of its own, zero. The page map covers its first
  * `covered_bytes`. The caller sets the tag and the entries. `side_units` is the size of the

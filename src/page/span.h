@@ -96,9 +96,8 @@ struct span {
 static_check(sizeof(struct span) == 64, "a header is one cache line");
 static_check(offsetof(struct span, owner) == 0, "the page map reads it first");
 
-/* A function that walks call for each span, with the first byte of its run. The function returns
- * false to stop the walk. */
-typedef bool span_visit(struct span *span, char *start, void *context);
+/* A function that walks call for each span, with the first byte of its run. */
+typedef void span_visit(struct span *span, char *start, void *context);
 
 /* The end of the run of a span that is not a slab. */
 inline_always char *span_end(const struct span *span)

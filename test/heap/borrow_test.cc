@@ -618,17 +618,16 @@ TEST_F(Borrow, AThreadBorrowsBeforeTheHardLimitRefuses)
 }
 
 // Counts the pages with a block in use that do not count for the limits, of blocks of a page each.
-bool count_uncounted(struct span *slab, char *, void *context)
+void count_uncounted(struct span *slab, char *, void *context)
 {
     if (!span_is_slab(slab) || slab_heap(slab) == nullptr || slab->size_bytes != PAGE_BYTES)
-        return true;
+        return;
     const uint64_t given = slab_cold(slab)->swept.given;
     for (unsigned slot = 1; slot < slab->fresh_slot; slot++) {
         const uint8_t link = *slab_link(slab, slot);
         *static_cast<size_t *>(context) +=
             (given >> (slot - 1) & 1) != 0 && (link_shows_use(link) || link == LINK_BORROWED);
     }
-    return true;
 }
 
 // At the hard limit an owner tries to use a slab with purged pages, and its pages are refused. A

@@ -100,13 +100,12 @@ void note(const void *metadata)
         g_metadata.insert(reinterpret_cast<uintptr_t>(metadata));
 }
 
-bool note_span(struct span *span, char *, void *)
+void note_span(struct span *span, char *, void *)
 {
     if (span->tag != SPAN_GUARDED)
         note(span);
     if (span_is_slab(span))
         note(span + 1);
-    return true;
 }
 
 void note_heap(struct heap *heap, void *) { note(heap); }

@@ -34,11 +34,10 @@ class VoidSlab : public testing::Test
         pages_give_zero_size_slab(slab);
     }
     static char *start_of(const struct span *slab) { return slab->base + PAGE_BYTES; }
-    static bool collect(struct span *slab, char *start, void *context)
+    static void collect(struct span *slab, char *start, void *context)
     {
         if (start == start_of(slab))
             static_cast<std::vector<struct span *> *>(context)->push_back(slab);
-        return true;
     }
     static std::vector<struct span *> listed()
     {
