@@ -1,6 +1,6 @@
 /* The page layer: runs of pages for slabs, large blocks and the other allocators. Runs are parts of
- * arenas (arena.h). Free runs are in the bins of free_spans.h, after TLSF (Masmano, Ripoll, Crespo
- * and Real, ECRTS 2004). purge.h returns their memory to the system.
+ * arenas (arena.h). Free runs are in the bins of free_spans.h. purge.h returns their memory to the
+ * system.
  *
  * The layer consists of shards, so that threads need not share a lock (state.h). No lock is held
  * during a system call, except that a forking thread freezes all of them. While another thread
@@ -19,12 +19,10 @@
 #include "page/page_map.h"
 #include "page/span.h"
 
-/* The pages and the metadata of a slab of one size class. The heap owns an array of these, one for
- * each class. */
+/* The pages and the metadata of a slab of one size class. */
 struct slab_shape {
     uint16_t pages;      /* const: length of the run */
-    uint16_t side_units; /* const: size of the cold area behind the header in units of 64 bytes,
-                         below SIDE_UNIT_KINDS */
+    uint16_t side_units; /* const: as in the header, below SIDE_UNIT_KINDS */
     uint16_t unit_bytes; /* const: bytes that one count of the span's `fresh_slot` stands for */
     uint16_t alignment_pages; /* const: the run begins at a multiple of this power of two */
 };
@@ -42,12 +40,10 @@ enum { HUGE_PAGE_BYTES = 2 << 20, HUGE_PAGE_SHIFT = 9 /* of a number of pages */
 
 /* The limits that options and control set. pages_state has the copy in use. */
 struct page_limits {
-    uint64_t decay_ms;       /* free memory without use goes to the system after at most this time:
-                                pages_tick */
+    uint64_t decay_ms;       /* the longest time for which free memory is kept without use */
     size_t dirty_cap_bytes;  /* scales how much free memory is kept: see the cap, state.h */
-    size_t soft_limit_bytes; /* when more is counted, all free memory is purged; 0: no limit; see
-                                limits.h */
-    size_t hard_limit_bytes; /* takes that would exceed it are refused; 0: no limit; see limits.h */
+    size_t soft_limit_bytes; /* see limits.h; 0: no limit */
+    size_t hard_limit_bytes; /* see limits.h; 0: no limit */
     enum huge_pages huge_pages;
 };
 
@@ -75,10 +71,9 @@ struct page_stats {
     bool pressed;               /* the system is short of memory: pages_press */
 };
 
-/* Makes fork safe: registers the layer's fork handlers with libc, once. Afterwards metadata may be
- * taken from pages of an arena. Every allocator calls it before it takes pages; further calls do
- * nothing. libc may allocate during the call, and so start the heap.
- * Locking: none held. */
+/* Registers the layer's fork handlers with libc, once. Afterwards metadata may be taken from pages
+ * of an arena. Every allocator calls it before it takes pages. libc may allocate during the call,
+ * and so start the heap. */
 void pages_start(void);
 
 /* Sets the function that the fork handler calls in the child of a fork, once this layer is usable
@@ -91,8 +86,8 @@ void pages_on_fork(void (*in_child)(void));
  * Threads: the child of a fork. */
 bool pages_forked_alone(void);
 
-/* Sets the function that gives back runs which its owner keeps without use. The function is called
- * before a take from the arenas fails. It returns true if it gave some back.
+/* Sets the function that gives back runs which threads keep without use, called before a take from
+ * the arenas fails. It returns true if it gave some back.
  * Threads: one, at the start. */
 void pages_on_refusal(bool (*give_kept)(void));
 
@@ -101,26 +96,20 @@ void pages_on_refusal(bool (*give_kept)(void));
  * Threads: one, before any other thread takes pages. */
 void pages_init(const struct slab_shape *shapes);
 
-/* Sets all limits, at the start or later. A later change takes effect with the next take or give;
+/* Set all limits, or one of them. A change takes effect with the next take or give;
  * pages_heed_limits enforces it at once. */
 void pages_configure(const struct page_limits *limits);
-
-/* Sets the soft limit in bytes, 0 for none. */
 void pages_limit_soft(size_t bytes);
-
-/* Sets the hard limit in bytes, 0 for none. */
 void pages_limit_hard(size_t bytes);
 
 /* Copies the current limits. */
 void pages_read_limits(struct page_limits *limits);
 
-/* Purges all free memory if the counted pages exceed one of the limits. Called after the limits
- * have changed. */
+/* Purges all free memory if the counted pages exceed one of the limits. */
 void pages_heed_limits(void);
 
-/* Sets whether the system is short of memory. While it is, no free memory is kept: the call itself
- * purges all of it, and memory that is freed later is purged at once. Run caches heed it a little
- * later (heap/run_cache.h). */
+/* Sets whether the system is short of memory. While it is, no free memory is kept: the call purges
+ * all of it. Run caches heed it a little later (heap/run_cache.h). */
 void pages_press(bool pressed);
 
 /* Takes the run of a slab and enters each of its pages into the page map. `base` and `tag` are set.
@@ -133,33 +122,27 @@ struct span *pages_take_slab(unsigned class_index);
  * 0. */
 void pages_give_slab(struct span *span, size_t swept_pages);
 
-/* Notes pages inside a slab that were purged: they no longer count for the limits. While they are
- * noted, no block on these pages is handed out. */
+/* Notes pages inside a slab that were purged: they no longer count for the limits (limits.h). While
+ * they are noted, no block on these pages is handed out. */
 void pages_note_swept(size_t pages);
 
-/* Counts noted pages of a slab again, before it hands out blocks. The pages are admitted as a new
- * run would be.
- * Returns: false when the hard limit refuses; then they stay noted. */
+/* Counts noted pages of a slab again, before it hands out blocks, if the hard limit admits them. */
 bool pages_take_swept(size_t pages);
 
-/* Reserves the addresses of a slab for blocks of 0 bytes (hardened builds). The addresses have no
- * memory, and any access to them faults. `base` and `tag` are set, and each page is in the page
- * map.
- * Returns: NULL when out of memory, or when the fixed table of these slabs is full. */
+/* Takes a slab for blocks of 0 bytes (hardened builds): addresses without memory, whose access
+ * faults. `base` and `tag` are set, and each page is in the page map.
+ * Returns: NULL also when the fixed table of these slabs is full. */
 struct span *pages_take_zero_size_slab(unsigned class_index);
 
-/* Gives back a slab of pages_take_zero_size_slab. The caller has reset `base` to the first byte of
- * its addresses. */
+/* Gives back such a slab. The caller has reset `base` to the first byte of its addresses. */
 void pages_give_zero_size_slab(struct span *span);
 
 /* Takes the run of one large block, aligned to `alignment_bytes`, a power of two. `zero` in the
  * span says whether all of it reads zero. */
 struct span *pages_take(size_t pages, size_t alignment_bytes);
 
-/* Takes the run of one large block from the free pages of the arenas, without committing more; a
- * mapping of its own while another thread forks. `zero` in the span says whether all of it reads
- * zero.
- * Returns: NULL when no free run fits or the hard limit refuses. */
+/* Does the same from the free pages of the arenas, without committing more.
+ * Returns: NULL also when no free run fits. */
 struct span *pages_take_free(size_t pages, size_t alignment_bytes);
 
 /* Gives back the run of a large block. All of it counts as written. */
@@ -170,8 +153,8 @@ void pages_give(struct span *span);
 void pages_clear(struct span *span, size_t size_bytes);
 
 /* Extends a large block in place to `pages` pages, which the free run behind it provides.
- * Returns: false when that run is too short, the hard limit refuses, or the lock or a header is not
- * available; then nothing has changed. */
+ * Returns: false also when that run is too short, or the lock or a header is not available; then
+ * nothing has changed. */
 bool pages_extend(struct span *span, size_t pages);
 
 /* Shortens a large block to its first `pages` pages and gives the remaining pages back.
@@ -179,8 +162,7 @@ bool pages_extend(struct span *span, size_t pages);
  * nothing has changed. */
 bool pages_shrink(struct span *span, size_t pages);
 
-/* Makes a huge block: a mapping of its own, for sizes that an arena should not hold. `zero` in the
- * span is true. A resize may move the block. */
+/* Makes a huge block: a mapping of its own, which reads zero. A resize may move the block. */
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes);
 
 /* Lets the system commit a mapping that it has refused, in place of free runs. Not for one that is
@@ -191,13 +173,12 @@ bool pages_make_room(size_t size_bytes, size_t alignment_bytes);
 /* Gives back a huge block, or keeps its mapping: see kept_mappings.h. */
 void pages_give_huge(struct span *span);
 
-/* Takes a huge block from a kept mapping (kept_mappings.h). The content of the block is undefined.
+/* Takes a huge block from a kept mapping. The content of the block is undefined.
  * Returns: NULL when no kept mapping is long enough. */
 struct span *pages_map_kept(size_t size_bytes);
 
-/* Makes a huge block for a block that grew and will probably grow again: from a kept mapping
- * (kept_mappings.h), or a new mapping with addresses to spare. `zero` in the span says whether it
- * reads zero. */
+/* Makes a huge block for a block that grew and will probably grow again: from a kept mapping, or a
+ * new mapping with addresses to spare. `zero` in the span says whether it reads zero. */
 struct span *pages_map_growing(size_t size_bytes);
 
 /* The length of the new mapping that pages_map_growing makes: an eighth more than `size_bytes`, and
@@ -210,32 +191,28 @@ size_t pages_growing_bytes(size_t size_bytes);
  * Returns: false when no kept mapping there is long enough. */
 bool pages_extend_huge(struct span *span, size_t pages);
 
-/* Resizes a huge block in place or, if `may_move`, by moving its page tables to other addresses.
- * The block may become longer than `size_bytes` by a kept mapping behind it, also when the resize
- * fails.
- * Returns: false when the system or the hard limit refuses; then address and content are unchanged.
- */
+/* Resizes a huge block in place or, if `may_move`, by moving its page tables to other addresses. A
+ * kept mapping behind the block is added to it, also when the resize fails.
+ * Returns: false when refused; then address and content are unchanged. */
 bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move);
 
 /* Hints that a huge block will be written in full. Asks the system for huge pages if the huge
  * blocks are a small part of all counted memory. Called for blocks that need not read zero. */
 void pages_expect_filled(struct span *span);
 
-/* Makes a huge block between guard pages (hardened builds). Only pages_give_guarded and
- * pages_resize_guarded may be applied to it. `spare_bytes` of addresses are reserved behind it for
- * growth. After the free its addresses fault for a while, and its memory may be cleared and serve
- * another guarded block: see revoked.h. */
+/* Makes a huge block between guard pages (hardened builds), for the next two functions only.
+ * `spare_bytes` of addresses are reserved behind it for growth. */
 struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t spare_bytes);
 
-/* Frees a guarded block: revokes the access to its addresses. */
+/* Frees a guarded block: revokes the access to its addresses (revoked.h). */
 void pages_give_guarded(struct span *span);
 
 /* Resizes a guarded block in place or, if `may_move`, by moving its page tables to other addresses.
- * Returns: false when the system or the hard limit refuses; then the block is unchanged. */
+ * Returns: false when refused; then the block is unchanged. */
 bool pages_resize_guarded(struct span *span, size_t size_bytes, bool may_move);
 
 /* Cuts a large or huge span in two. `span` keeps its first `pages`; the returned span has the
- * remaining pages and the tag of the first. The caller updates the page map.
+ * remaining pages and the same tag. The caller updates the page map.
  * Returns: NULL when out of memory; then nothing has changed. */
 struct span *pages_split(struct span *span, size_t pages, bool huge);
 
@@ -253,9 +230,7 @@ bool pages_trim(size_t keep_bytes);
 
 /* Does a part of the work that is due by age: ends the decay interval if its time is over, half of
  * decay_ms, and makes free memory due that the interval did not need; calls the function of
- * pages_on_tick; and purges a part of the due memory. Called on slow paths of allocators that take
- * pages.
- * Locking: none held.
+ * pages_on_tick; and purges a part of the due memory. Called on slow paths.
  * Cost: one read of the clock when nothing is due, else bounded: see purge.h. */
 void pages_tick(void);
 
@@ -272,16 +247,15 @@ void pages_on_tick(pages_ticker *ticker);
 /* Reads the statistics. Values that change during the call may not fit together. */
 void pages_read_stats(struct page_stats *stats);
 
-/* Calls `visit` for each span in use in the arenas, for the runs that were taken during a fork, and
- * for each slab of pages_take_zero_size_slab. Other threads may change spans during the walk,
- * unless the layer is frozen. */
+/* Calls `visit` for each span in use: those in the arenas and those outside. Other threads may
+ * change spans during the walk, unless the layer is frozen. */
 void pages_each(span_visit *visit, void *context);
 
-/* Does what pages_each does, but only for spans outside the arenas. */
+/* Does this for runs that were taken during a fork and slabs of pages_take_zero_size_slab. */
 void pages_each_outside(span_visit *visit, void *context);
 
-/* Does what pages_each does for the spans in the arenas, in parts: each call takes at most `spans`
- * steps and continues at `*at`, which is 0 at first.
+/* Does this for the spans in the arenas, in parts: each call takes at most `spans` steps and
+ * continues at `*at`, which is 0 at first.
  * Returns: true when the walk is over. */
 bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context);
 
@@ -294,13 +268,11 @@ struct span *pages_search(const void *address, char **start);
 /* Whether `address` is in an arena, before its frontier. Lock-free. */
 bool pages_holds(const void *address);
 
-/* Purges the whole system pages within a part of a run in use, whose content the owner does not
- * need. The purged pages read zero afterwards.
+/* Purges the whole system pages within a part of a run in use. They read zero afterwards.
  * Returns: the number of purged map pages, 0 when the system refuses. */
 size_t pages_purge_part(char *start, size_t pages);
 
-/* Purges those of the 64 pages from `start` on whose bits are set in `marked`. The purged pages
- * read zero afterwards.
+/* Does this for those of the 64 pages from `start` on whose bits are set in `marked`.
  * Returns: the bits of the pages that were purged. */
 uint64_t pages_purge_marked(char *start, uint64_t marked);
 
@@ -324,14 +296,12 @@ size_t pages_counted_bytes(void);
  * huge pages should not be purged. */
 bool pages_are_huge(void);
 
-/* Copies the first bytes of one block to another. The source's memory is purged during the copy, so
- * that a large move does not need both blocks at once. Afterwards the content of the source is
- * undefined. */
+/* Copies the first bytes of one block to another. A large source is purged during the copy, so that
+ * not both need memory at once; afterwards its content is undefined. */
 void pages_move_bytes(struct span *destination, struct span *source, size_t size_bytes);
 
-/* Takes a run of pages for an allocator other than the heap: whole system pages, readable and
- * writable, with undefined content. The tag of its span is SPAN_RUN, so that the heap's free
- * accepts no pointer into it. */
+/* Takes a run of whole system pages for an allocator other than the heap, with undefined content.
+ * Its tag is SPAN_RUN, so the heap's free accepts no pointer into it. */
 struct span *run_take(size_t size_bytes, size_t alignment_bytes);
 
 /* Gives back a run of run_take, and marks it as accessible for memory checkers. */
@@ -344,19 +314,18 @@ inline_always size_t run_bytes(const struct span *span)
 }
 
 /* One kind of descriptors of the allocators other than the heap, statically allocated. Descriptors
- * are pieces of metadata memory apart from the blocks that they describe. Descriptors are recycled
- * within their kind and never given back: a stale handle can read an old descriptor with its last
- * content, and nothing else. Lock-free, so it works in any state of a fork. */
+ * are pieces of metadata memory. They are recycled within their kind and never given back: a stale
+ * handle can read an old descriptor with its last content, and nothing else. Lock-free, so it works
+ * in any state of a fork. */
 struct descriptor_pool {
     uintptr_t head;          /* atomic: the free descriptors, see base/tagged.h */
     size_t descriptor_bytes; /* const: size of one descriptor, a multiple of 8 */
 } cache_aligned;
 
-/* Takes a descriptor. The content of the descriptor is zero, or the content with which it was given
- * back. */
+/* Takes a descriptor: zero, or with the content with which it was given back. */
 void *descriptor_take_from(struct descriptor_pool *list);
 
-/* Gives a descriptor back. The descriptor keeps its content. */
+/* Gives a descriptor back. */
 void descriptor_give_to(struct descriptor_pool *list, void *descriptor);
 
 /* Before fork: takes and freezes the layer's locks. Calls nest: see base/lock.h. */
@@ -395,7 +364,7 @@ struct fork_lock {
  * Locking: none of these locks held. */
 void fork_lock_watch(struct fork_lock *lock);
 
-/* Removes a lock from those that fork takes.
+/* Removes it.
  * Locking: none of these locks held. */
 void fork_lock_unwatch(struct fork_lock *lock);
 
