@@ -6,8 +6,6 @@
  * (decision 24). The next growing block takes the front of a range. The rest stays a range right
  * behind the block, into which the block grows further without a system call.
  *
- *   a mapping = a block, a range, or a block and the range behind it
- *
  * Kept mappings do not make a process larger than it was:
  *
  *   kept pages + free dirty pages <= the cap (state.h), or the pages in use where these are more
@@ -44,19 +42,18 @@ enum {
 
 enum { config_kept_mappings = !config_fences };
 
-/* The number of pages of all ranges; approximate without the page lock. */
+/* Approximate without the page lock. */
 inline_always size_t kept_mapping_pages(void)
 {
     return config_kept_mappings ? load_relaxed(&pages_state.kept_mapping_pages) : 0;
 }
 
-/* Keeps the mapping of a freed huge block, or as much of it as may be kept; the rest is unmapped.
- * The block is no longer counted as huge.
+/* Keeps the mapping of a freed huge block, or a part of it, and unmaps the rest. The block is no
+ * longer counted as huge.
  * Returns: false when the page lock is frozen; then nothing has changed. */
 bool kept_mapping_put(struct span *span);
 
-/* Takes a huge block of `pages` pages, rounded up to whole system pages, from the front of a range.
- * The content of the block is undefined, and it is counted as huge.
+/* Takes a huge block from the front of a range. It is counted as huge.
  * Returns: NULL when no range is long enough. */
 struct span *kept_mapping_take(size_t pages);
 

@@ -20,14 +20,14 @@
  * In the child of a fork the slabs of other threads stay as they are, and their swept pages stay
  * without memory. Each such slab has a block that was free at the fork, so it never becomes empty
  * (heap/thread_heap.h). A fork between two of these steps leaves the child a sum that is too large
- * by the pages of one slab, never one that is smaller than the bits of the slabs in use.
+ * by the pages of one slab, never one that is too small.
  *
  * Above the soft limit all free memory is purged. The hard limit applies to each take, which is
  * admitted under the page lock (state.h). If a take would exceed it, first the necessary amount of
  * free memory is purged; if that is not enough, the take is refused. Swept pages count again
  * without admission when their slab is given back; then pages_heed_limits purges free memory. While
- * another thread forks there is no lock: then the counts are read as they are, and threads that
- * take at the same moment may exceed the limit by what they take.
+ * another thread forks there is no lock: threads that take at the same moment may exceed the limit
+ * by what they take.
  *
  * Locking: none held, for functions that claim, enforce, heed, purge, give or wait.
  */
@@ -36,12 +36,11 @@
 
 #include "base/compiler.h"
 
-/* The number of counted pages. */
 size_t limits_counted_pages(void);
 
-/* Whether memory may grow by `more_bytes` without coming near its own limit (0: no limit).
- * Near the limit of a control group the kernel itself provides small pages. False where a huge
- * page of the processor is longer than 2 MiB. */
+/* Whether memory may grow by `more_bytes` without coming near its own limit (0: no limit). Near the
+ * limit of a control group the kernel itself provides small pages. False where a huge page is
+ * longer than 2 MiB. */
 bool limits_are_far(size_t counted_bytes, size_t more_bytes, size_t limit_bytes);
 
 /* Whether `pages` more pages may be in huge pages: the option is HUGE_PAGES_AUTO, the system is
@@ -58,8 +57,7 @@ void limits_enforce_peak(void);
 /* How often a take is checked again after limits_purge_for_hard. */
 enum { LIMIT_TRIES = 3 };
 
-/* Calls the function of pages_on_refusal.
- * Returns: whether it gave back any memory. */
+/* Calls the function of pages_on_refusal. */
 bool limits_give_kept(void);
 
 /* Waits a millisecond for other threads that purge, of which `*waited` counts.
@@ -83,8 +81,7 @@ bool limits_claim_mapping(size_t pages);
  * peak. It has no memory yet. */
 void limits_heed_mapping(void);
 
-/* Ends the count of pages of a mapping that was not made, was shortened, or is counted
- * otherwise. */
+/* Ends the count of pages of a mapping that was not made, or was shortened. */
 void limits_unclaim_mapping(size_t pages);
 
 #endif

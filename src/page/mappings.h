@@ -11,9 +11,9 @@
  * that its slots are found, checked and freed like those of any slab, and an access to one faults.
  * A void slab costs only its header and its entries.
  *
- * Threads: any, no lock held. A place of a table is taken and left by compare and swap.
- * At any time, and for ever in the child of a fork, a place may have a span that another thread
- * was just making or giving back, so a reader checks the tag.
+ * Threads: any, no lock held. A place of a table is taken and left by compare and swap. At any
+ * time, and for ever in the child of a fork, a place may have a span that another thread was just
+ * making or giving back, so a reader checks the tag.
  */
 #ifndef CAIRN_PAGE_MAPPINGS_H
 #define CAIRN_PAGE_MAPPINGS_H
@@ -33,9 +33,8 @@ bool span_table_replace(const struct span_table *table, struct span *before, str
 /* Calls `visit` for each span in use in a table. */
 void span_table_each(const struct span_table *table, span_visit *visit, void *context);
 
-/* Makes a run of `pages` pages in a mapping of its own, zero. The page map covers its first
- * `covered_bytes`. The caller sets the tag and the entries. `side_units` is the size of the
- * header's cold area.
+/* Makes a run in a mapping of its own, zero. The page map covers its first `covered_bytes`. The
+ * caller sets the tag and the entries.
  * Returns: NULL when out of memory. */
 struct span *mapping_take(size_t pages, size_t alignment_bytes, unsigned side_units,
                           size_t covered_bytes);

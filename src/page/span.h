@@ -1,9 +1,8 @@
 /* The span: a run of whole pages with one header, which is not in the run.
  *
  * The header is one cache line. In a slab it hardly changes while blocks are allocated and freed: a
- * thread that frees another thread's block reads the header and accesses one link byte. The fields
- * that the owner of a slab writes often are behind the header, together with the link bytes, in its
- * cold area.
+ * thread that frees another thread's block reads it and accesses one link byte. The fields that the
+ * owner of a slab writes often are behind the header, with the link bytes, in its cold area.
  *
  * One header type serves free spans, slabs and large blocks. `tag` says which, and the comments of
  * the unions say which kind of span uses which word. Headers are metadata memory that is never
@@ -52,19 +51,16 @@ struct span {
     char *base; /* const in use: first byte of the run; in a slab one block earlier, because slots
                    count from 1 */
     union {
-        uint32_t
-            size_inverse; /* slab, const: multiplier that divides an offset by the block size */
+        uint32_t size_inverse; /* slab, const: multiplier that divides by the block size */
         uint32_t behind_pages; /* guarded huge, owner: inaccessible pages behind the run */
         uint32_t purger; /* being purged, shard's lock: bits of the purging thread's identity */
     };
-    uint8_t shard; /* const: the number of the shard of the header, and of its run if that is in an
-                      arena; see state.h */
+    uint8_t shard; /* const: the number of the header's shard, see state.h */
     union {
         uint64_t fresh_slot; /* slab, atomic, owner writes: 1 + number of slots that were handed out
-                           at least once; dirty_pages is stored atomically too, because grow.c
-                           reads this word of any header that was a slab's */
-        size_t dirty_pages; /* free, shard's lock: pages that may not read zero; revoked, the thread
-                               that took it from its place: pages of memory that are kept */
+                           at least once */
+        size_t dirty_pages;  /* free, shard's lock, stored atomically (grow.h): pages that may not
+                                read zero; revoked, the thread that took it: pages of kept memory */
         struct {       /* never in a slab's header: those have a cold area, and blocks' have none */
             bool zero; /* large, huge, owner: each byte read zero when the span was taken */
             bool grew; /* huge, owner: the block has grown, see kept_mappings.h */
@@ -105,7 +101,6 @@ inline_always char *span_end(const struct span *span)
     return span->base + ((size_t)span->pages << PAGE_SHIFT);
 }
 
-/* Whether the span is a slab. */
 inline_always bool span_is_slab(const struct span *span) { return span->tag >= SPAN_SLAB; }
 
 /* The size class of a slab. */

@@ -1,5 +1,4 @@
-/* The state of the page layer, for the files of this folder only: its shards, limits and counts,
- * the unused headers of spans, and the cap on free memory.
+/* The state of the page layer, for the files of this folder only.
  *
  * A shard is a page layer of its own: a lock, arenas, bins of free spans, and unused headers. There
  * are as many as the process has processors, at most SHARDS_MAX, and no more than it had threads at
@@ -50,8 +49,7 @@ enum {
 
 enum { CLEAN, DIRTY, SETS }; /* sets of bins: spans without memory, spans with memory */
 
-/* A shard. Its fields are in the order in which they are used most: all that a thread needs for
- * short runs is in the first system page. */
+/* A shard. All that a thread needs for short runs is in the first system page. */
 struct page_shard {
     struct lock lock;
     /* Written with each span that leaves or enters the bins. */
@@ -72,17 +70,14 @@ struct page_shard {
     uint32_t tells;         /* shard's lock, atomic: how often it told its counts, wraps around */
     uint32_t compared;      /* atomic: `tells` when a give last found them below the cap */
     /* Written with each header that is taken or becomes unused. */
-    struct span *headers[SIDE_UNIT_KINDS]; /* shard's lock: unused headers by the size of their cold
-                                              area */
+    struct span *headers[SIDE_UNIT_KINDS]; /* shard's lock: unused ones by their side_units */
     /* Written before the lock is taken. */
     struct span *deferred cache_aligned; /* atomic: stack of free runs and headers, see defer() */
-    uint64_t filled[SETS][BIN_WORDS] cache_aligned; /* shard's lock: a bit for each bin, set when
-                                                       it has members */
+    uint64_t filled[SETS][BIN_WORDS] cache_aligned; /* shard's lock: a bit for each filled bin */
     unsigned loose_count;                           /* shard's lock: number of loose spans */
     struct span *loose[LOOSE_MAX];                  /* shard's lock: the loose spans */
     struct span *heads[BIN_COUNT][SETS];            /* shard's lock: first span of each bin */
-    uintptr_t shared_headers[SIDE_UNIT_KINDS];      /* atomic: tagged heads of the lists of
-                                                       header_return */
+    uintptr_t shared_headers[SIDE_UNIT_KINDS];      /* atomic, tagged: lists of header_return */
 } __attribute__((aligned(PAGE_BYTES)));
 
 extern hidden_data struct page_shard page_shards[SHARDS_MAX];
@@ -92,13 +87,11 @@ extern hidden_data thread_local_word uint8_t own_shard;
 
 inline_always struct page_shard *shard_own(void) { return &page_shards[own_shard]; }
 
-/* The shard of a header. */
 inline_always struct page_shard *shard_of(const struct span *span)
 {
     return &page_shards[span->shard];
 }
 
-/* The number of a shard. */
 inline_always uint8_t shard_number(const struct page_shard *shard)
 {
     return (uint8_t)(shard - page_shards);
@@ -118,8 +111,7 @@ void shard_release(struct page_shard *shard);
  * Locking: shard's lock held. */
 void shard_count_committed(struct page_shard *shard, size_t change);
 
-/* Counts no thread as a user of shards. The thread of the child enters its shard again, if it has a
- * heap.
+/* Counts no thread as a user of shards. The thread of the child enters its shard again.
  * Threads: the child of a fork. */
 void shards_forget_threads(void);
 
@@ -136,38 +128,34 @@ struct page_state {
     /* Read by all threads that wait for the lock. */
     struct lock lock cache_aligned;
     /* Written when a shard tells its counts, and by growth and purges. */
-    size_t committed_pages cache_aligned; /* atomic: committed pages of all arenas, from the moment
-                                             when they were first free */
+    size_t committed_pages cache_aligned; /* atomic: of all arenas, once they were free */
     size_t free_pages;                    /* atomic, approximate: of all shards */
     size_t dirty_pages;                   /* atomic, approximate: of all shards */
     uint64_t lending;                     /* atomic: a bit for each shard that lends runs */
     size_t purged_pages;                  /* atomic: purged pages since the start, of free spans */
     size_t purges;                        /* atomic: free spans that were purged, since the start */
     size_t reserved_pages;                /* page lock, atomic: address space of all arenas */
-    size_t kept_mapping_pages; /* page lock, atomic: pages of kept mappings, see kept_mappings.h */
+    size_t kept_mapping_pages;            /* page lock, atomic: see kept_mappings.h */
     /* Counted by limits_counted_pages, and written by threads that sweep, purge or map. */
     size_t huge_pages cache_aligned; /* atomic: pages of huge blocks */
     size_t fork_run_pages; /* atomic: pages of runs that were taken while the locks were frozen */
     size_t swept_pages;    /* atomic: see pages_note_swept */
     size_t purging_pages;  /* atomic: pages of spans that are out of the bins to be purged */
-    size_t purging_dirty; /* atomic: dirty pages of these spans, and pages of kept mappings that are
-                             being unmapped */
-    size_t most_pages;    /* atomic: highest count at a call of limits_enforce_peak */
-    size_t huge_count;    /* atomic: huge blocks */
+    size_t purging_dirty;  /* atomic: their dirty pages, and kept pages that are being unmapped */
+    size_t most_pages;     /* atomic: highest count at a call of limits_enforce_peak */
+    size_t huge_count;     /* atomic: huge blocks */
     /* Read at each tick and each growth, written once in an interval or a growth. */
     uint64_t interval_start_ms cache_aligned; /* atomic: start of the current decay interval */
     size_t intervals;                         /* atomic: decay intervals that have ended */
     size_t small_pages; /* atomic: pages to grow by before huge pages are used, see grow.c */
     size_t refusals;    /* atomic: takes that the hard limit refused */
     size_t freezes;     /* atomic: freezes and thaws for forks */
-    bool unclean; /* atomic: whether a run that was not a slab's was ever given back, so that free
-                     pages may not be zero */
+    bool unclean;       /* atomic: whether free pages may not be zero, see pages_take_slab */
     /* For figures, forks and kept mappings only. */
     size_t part_pages cache_aligned; /* atomic: purged pages of runs in use and kept mappings */
     size_t part_purges;              /* atomic: purges that part_pages counts */
     size_t kept_ranges;              /* page lock: number of kept mappings */
-    size_t kept_high;      /* page lock, atomic: most kept pages before a block took some in this
-                              interval */
+    size_t kept_high;      /* page lock, atomic: most kept pages before a take in this interval */
     size_t kept_low;       /* page lock: fewest kept pages after that */
     size_t purging_resets; /* page lock: how often a child of fork has reset purging_dirty */
 };
@@ -184,32 +172,31 @@ static_check(offsetof(struct page_shard, heads[EXACT_BINS + 5 * 16]) <= PAGE_BYT
 
 extern struct page_state pages_state;
 
-/* The number of shards in use. */
 inline_always unsigned shard_count(void) { return load_relaxed(&pages_state.shard_count); }
 
-/* Values of `mark` in a run on the stack `deferred`: the run was a slab's; the run was being
- * purged; the run was just committed. A new run counts from the moment when it becomes free.
- * Otherwise the hard limit would refuse other threads what this growth is for. */
+/* Values of `mark` in a run on the stack `deferred`: it was a slab's; it was being purged; it was
+ * just committed. A new run counts from the moment when it becomes free: otherwise the hard limit
+ * would refuse other threads what this growth is for. */
 enum { SPAN_WAS_SLAB = 255, SPAN_WAS_PURGED = 254, SPAN_IS_NEW = 253 };
 
-/* Puts a free run, or an unused header (with no pages), on the stack `deferred` of its shard. The
- * next thread that takes or gives a run there processes it, or free_spans_settle_all. Lock-free, so
- * it works while the lock is frozen. */
+/* Puts a free run, or an unused header (with no pages), on the stack `deferred` of its shard, for
+ * free_spans_settle. Lock-free, so it works while the lock is frozen. */
 void defer(struct span *span);
 
 /* Unused headers of spans.
  *
- * A header has its cold area right behind it, so unused headers are kept in one list for each size
- * of the cold area. Headers are dense in metadata memory; one that was never used has cost no
- * memory.
+ * A header has its cold area right behind it, so there is a list for each size of the cold area.
+ * Headers are dense in metadata memory; one that was never used has cost no memory.
  *
  * Each shard has such lists twice. The lock of the shard protects those from which pages_take and
  * the bins get their headers. All others, such as spans outside the arenas, use lists that need no
  * lock (base/tagged.h), so also while another thread forks. Where one list is empty, the other
  * serves; before a fork, the list without a lock gets some.
+ *
+ * Returns: NULL or false when out of memory.
  */
 
-/* Takes a header of the shard from the list for this size of the cold area.
+/* Takes a header from the list of the shard.
  * Locking: shard's lock held.
  * Returns: NULL when the list is empty. */
 struct span *header_pop(struct page_shard *shard, unsigned side_units);
@@ -218,24 +205,18 @@ struct span *header_pop(struct page_shard *shard, unsigned side_units);
  * Locking: lock of the header's shard held. */
 void header_push(struct span *span);
 
-/* Makes a new header for a shard.
- * Threads: any.
- * Returns: NULL when out of memory. */
+/* Makes a new header for a shard. */
 struct span *header_make(const struct page_shard *shard, unsigned side_units);
 
 /* Takes or makes headers for a list that ran empty. They are deferred, and the next holder of the
- * lock puts them into the list.
- * Threads: any.
- * Returns: false when out of memory. */
+ * lock puts them into the list. */
 bool headers_refill(struct page_shard *shard, unsigned side_units);
 
-/* Takes an unused header of a shard or makes a new one, also while the lock is frozen.
- * Locking: none held.
- * Returns: NULL when out of memory. */
+/* Takes an unused header of a shard or makes a new one, without the lock if it is frozen.
+ * Locking: none held. */
 struct span *header_take(struct page_shard *shard, unsigned side_units);
 
-/* Gives back a header that has no pages any more, also while the lock is frozen.
- * Locking: none held. */
+/* Gives back a header that has no pages any more, without a lock. */
 void header_return(struct span *span);
 
 /* Before a fork: provides headers in the list without a lock, because the other cannot be used
@@ -273,8 +254,7 @@ enum {
 /* The cap: the number of free pages that may be kept. */
 size_t cap_pages(void);
 
-/* Notes pages that were purged because they were above the cap. Does nothing while the system is
- * short of memory. */
+/* Notes pages that were purged because they were above the cap. */
 void cap_note_given(size_t pages);
 
 /* Notes pages that were taken without finding free memory for them. */
