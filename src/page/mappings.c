@@ -37,7 +37,16 @@ void pages_expect_filled(struct span *span)
         mapping_ask_for_huge_pages(span);
 }
 
-bool span_table_replace(const struct span_table *table, struct span *before, struct span *after)
+/* A table of spans in use, of fixed length. */
+struct span_table {
+    struct span **places; /* atomic: spans in use, else NULL */
+    size_t count;         /* const: number of places */
+};
+
+/* Adds a span to a table in place of NULL, or removes one.
+ * Returns: false when no place of the table has `before`. */
+static bool span_table_replace(const struct span_table *table, struct span *before,
+                               struct span *after)
 {
     for (size_t i = 0; i < table->count; i++) {
         struct span *seen = before;
@@ -48,7 +57,7 @@ bool span_table_replace(const struct span_table *table, struct span *before, str
     return false;
 }
 
-void span_table_each(const struct span_table *table, span_visit *visit, void *context)
+static void span_table_each(const struct span_table *table, span_visit *visit, void *context)
 {
     for (size_t i = 0; i < table->count; i++) {
         /* acquire: pairs with span_table_replace */
@@ -117,14 +126,15 @@ static struct span *mapping_describe(char *run, size_t pages, unsigned side_unit
     return NULL;
 }
 
-struct span *mapping_take(size_t pages, size_t alignment_bytes, unsigned side_units,
-                          size_t covered_bytes)
+/* Makes a run in a mapping of its own, zero. */
+static struct span *mapping_take(size_t pages, size_t alignment_bytes, unsigned side_units,
+                                 size_t covered_bytes)
 {
     char *run = mapping_aligned(mapping_bytes(pages), alignment_bytes);
     return mapping_describe(run, pages, side_units, covered_bytes);
 }
 
-void mapping_give(struct span *span)
+static void mapping_give(struct span *span)
 {
     os_unmap(span->base, mapping_bytes(span->pages));
     header_return(span);

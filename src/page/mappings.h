@@ -5,7 +5,7 @@
  *   void slabs     slabs for blocks of 0 bytes, in builds with config_zero_size_blocks
  *
  * The page map does not lead a walk to them, so fork runs and void slabs are also entered into
- * tables of a fixed length (struct span_table), for walks over all spans in use.
+ * tables of a fixed length, for walks over all spans in use.
  *
  * A void slab is a range of addresses without permissions. Each of its pages is in the page map, so
  * that its slots are found, checked and freed like those of any slab, and an access to one faults.
@@ -20,30 +20,8 @@
 
 #include "page/span.h"
 
-/* A table of spans in use, of fixed length. */
-struct span_table {
-    struct span **places; /* atomic: spans in use, else NULL */
-    size_t count;         /* const: number of places */
-};
-
-/* Adds a span to a table in place of NULL, or removes one.
- * Returns: false when no place of the table has `before`. */
-bool span_table_replace(const struct span_table *table, struct span *before, struct span *after);
-
-/* Calls `visit` for each span in use in a table. */
-void span_table_each(const struct span_table *table, span_visit *visit, void *context);
-
-/* Makes a run in a mapping of its own, zero. The page map covers its first `covered_bytes`. The
- * caller sets the tag and the entries.
- * Returns: NULL when out of memory. */
-struct span *mapping_take(size_t pages, size_t alignment_bytes, unsigned side_units,
-                          size_t covered_bytes);
-
-/* Unmaps the run of mapping_take and returns its header. */
-void mapping_give(struct span *span);
-
-/* Makes a fork run, like mapping_take, with all of it covered. If the table is full, statistics do
- * not include the run, and walks do not visit it.
+/* Makes a fork run, zero and covered by the page map. The caller sets the tag and the entries. If
+ * the table is full, statistics do not include the run, and walks do not visit it.
  * Returns: NULL when out of memory or above the hard limit. */
 struct span *fork_run_take(size_t pages, size_t alignment_bytes, unsigned side_units);
 

@@ -26,7 +26,7 @@ class RunMappings : public testing::Test
 TEST_F(RunMappings, RunsAreAlignedZeroAndUsable)
 {
     for (size_t alignment = PAGE_BYTES; alignment <= 64 * page_layer::kMiB; alignment *= 8) {
-        struct span *span = mapping_take(20, alignment, 3, 20 * PAGE_BYTES);
+        struct span *span = fork_run_take(20, alignment, 3);
         ASSERT_NE(span, nullptr);
         EXPECT_EQ(reinterpret_cast<uintptr_t>(span->base) % alignment, 0u);
         EXPECT_EQ(span->pages, 20u);
@@ -38,7 +38,7 @@ TEST_F(RunMappings, RunsAreAlignedZeroAndUsable)
         EXPECT_EQ(page_map_find(span->base + 19 * PAGE_BYTES), span);
         page_map_set(span->base, 20, nullptr);
         char *base = span->base;
-        mapping_give(span);
+        fork_run_give(span);
         unsigned char page;
         EXPECT_NE(mincore(base, PAGE_BYTES, &page), 0) << "the run is still mapped";
     }
@@ -46,9 +46,9 @@ TEST_F(RunMappings, RunsAreAlignedZeroAndUsable)
 
 TEST_F(RunMappings, AGivenUpHeaderServesAgain)
 {
-    struct span *first = mapping_take(4, PAGE_BYTES, 0, PAGE_BYTES);
+    struct span *first = fork_run_take(4, PAGE_BYTES, 0);
     ASSERT_NE(first, nullptr);
-    mapping_give(first);
+    fork_run_give(first);
     // The run waits in the deferred list; the next holder of the lock moves it to the free runs.
     struct span *run = pages_take(1, PAGE_BYTES);
     ASSERT_NE(run, nullptr);
@@ -56,12 +56,12 @@ TEST_F(RunMappings, AGivenUpHeaderServesAgain)
     bool again = false;
     struct span *spans[64];
     for (auto &span : spans) {
-        span = mapping_take(1, PAGE_BYTES, 0, PAGE_BYTES);
+        span = fork_run_take(1, PAGE_BYTES, 0);
         again |= span == first;
     }
     EXPECT_TRUE(again);
     for (struct span *span : spans)
-        mapping_give(span);
+        fork_run_give(span);
 }
 
 TEST_F(RunMappings, RefusedOnesGiveNull)
@@ -72,11 +72,11 @@ TEST_F(RunMappings, RefusedOnesGiveNull)
     size_t refused = 0;
     for (size_t call = 0; call < 8; call++) {
         os_fault_plan(call, 1, ENOMEM);
-        struct span *span = mapping_take(4, 16 * page_layer::kMiB, 1, PAGE_BYTES);
+        struct span *span = fork_run_take(4, 16 * page_layer::kMiB, 1);
         os_fault_plan(0, 0, 0);
         if (span) {
             page_layer::fill(span, 1);
-            mapping_give(span);
+            fork_run_give(span);
         } else {
             EXPECT_LT(call, 6u) << "more failures than system calls";
         }

@@ -421,8 +421,8 @@ TEST_F(MetadataPagesDeathTest, NothingIsTakenWhileTheLockIsFrozen)
     pages_verify();
 }
 
-// Tables of spans outside the arenas: entries are used again, walks see the spans in use, and a
-// full table reports it.
+// The table of fork runs: entries are used again, walks see the spans in use, and a full table takes
+// no more.
 
 using page_layer::kMiB;
 
@@ -431,37 +431,53 @@ void collect(struct span *span, char *start, void *context)
     static_cast<std::vector<std::pair<struct span *, char *>> *>(context)->push_back({span, start});
 }
 
-std::vector<std::pair<struct span *, char *>> all(const struct span_table &list)
+std::vector<std::pair<struct span *, char *>> all()
 {
     std::vector<std::pair<struct span *, char *>> found;
-    span_table_each(&list, collect, &found);
+    pages_each_outside(collect, &found);
     return found;
+}
+
+struct span *fork_run()
+{
+    struct span *run = fork_run_take(1, PAGE_BYTES, 0);
+    if (run)
+        run->tag = SPAN_LARGE;
+    return run;
 }
 
 TEST(SpanTable, PlacesAreTakenAndLeft)
 {
-    struct span *places[2] = {};
-    const struct span_table list = {places, 2};
-    struct span large = {};
-    struct span slab = {};
-    char memory[64];
-    large.tag = SPAN_LARGE;
-    large.base = memory;
-    slab.tag = SPAN_SLAB + 3;
-    slab.base = memory;
-    slab.size_bytes = 16;
-    EXPECT_TRUE(span_table_replace(&list, nullptr, &large));
-    EXPECT_TRUE(span_table_replace(&list, nullptr, &slab));
-    EXPECT_FALSE(span_table_replace(&list, nullptr, &large)) << "the table is full";
-    ASSERT_EQ(all(list).size(), 2u);
-    EXPECT_EQ(all(list)[0].second, memory);
-    EXPECT_EQ(all(list)[1].second, memory + 16) << "the base of a slab is a block before its start";
-    slab.tag = SPAN_MOVING;
-    EXPECT_EQ(all(list).size(), 1u) << "the span is not in use";
-    EXPECT_TRUE(span_table_replace(&list, &large, nullptr));
-    EXPECT_FALSE(span_table_replace(&list, &large, nullptr));
-    EXPECT_TRUE(span_table_replace(&list, nullptr, &large));
-    EXPECT_EQ(all(list).size(), 1u);
+    page_layer::start();
+    ASSERT_TRUE(all().empty());
+    std::vector<struct span *> runs;
+    while (all().size() == runs.size()) {
+        ASSERT_LT(runs.size(), 2000u) << "the table has no end";
+        runs.push_back(fork_run());
+        ASSERT_NE(runs.back(), nullptr);
+    }
+    const size_t full = all().size();
+    ASSERT_GT(full, 2u);
+    EXPECT_EQ(all()[0].first, runs[0]);
+    EXPECT_EQ(all()[0].second, runs[0]->base);
+    runs[0]->tag = SPAN_MOVING;
+    EXPECT_EQ(all().size(), full - 1) << "the span is not in use";
+    runs[0]->tag = SPAN_LARGE;
+    fork_run_give(runs.back()); // has no place
+    EXPECT_EQ(all().size(), full);
+    fork_run_give(runs[1]);
+    EXPECT_EQ(all().size(), full - 1);
+    runs[1] = fork_run();
+    EXPECT_EQ(all()[1].first, runs[1]);
+    // the base of a slab is a block before its start
+    runs[1]->tag = SPAN_SLAB + 3;
+    runs[1]->size_bytes = 16;
+    EXPECT_EQ(all()[1].second, runs[1]->base + 16);
+    runs[1]->pages = 1;
+    runs.pop_back();
+    for (struct span *run : runs)
+        fork_run_give(run);
+    EXPECT_TRUE(all().empty());
 }
 
 // A run that was taken while another thread forked is found by walks until it is given back.
