@@ -185,23 +185,21 @@ static struct span *kept_mapping_take_locked(size_t pages, struct span *rest)
     return span;
 }
 
-struct span *kept_mapping_take(size_t pages)
+struct span *pages_map_kept(size_t size_bytes)
 {
-    if (kept_mapping_pages() < pages)
-        return NULL;
-    struct span *rest = header_take(shard_own(), 0);
+    size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
+    struct span *rest = kept_mapping_pages() >= pages ? header_take(shard_own(), 0) : NULL;
     if (rest == NULL)
         return NULL;
     if (!lock_acquire(&pages_state.lock)) {
         header_return(rest);
         return NULL;
     }
-    struct span *span = kept_mapping_take_locked(kept_mapping_whole_pages_up(pages), rest);
+    struct span *span = kept_mapping_take_locked(pages, rest);
     lock_release(&pages_state.lock);
     if (span == NULL)
         return NULL;
-    store_relaxed(&span->dirty_pages, (size_t)0);
-    span->grew = true;
+    store_relaxed(&span->dirty_pages, (size_t)0); /* the flags: not zero, has not grown */
     store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
     page_map_set_page(span->base, span);
     return span;

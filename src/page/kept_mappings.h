@@ -53,10 +53,6 @@ inline_always size_t kept_mapping_pages(void)
  * Returns: false when the page lock is frozen; then nothing has changed. */
 bool kept_mapping_put(struct span *span);
 
-/* Takes a huge block from the front of a range. It is counted as huge.
- * Returns: NULL when no range is long enough. */
-struct span *kept_mapping_take(size_t pages);
-
 /* Adds all of the range right behind a block to the block. */
 void kept_mapping_join(struct span *span);
 

@@ -37,22 +37,15 @@ size_t limits_counted_pages(void)
 
 size_t pages_counted_bytes(void) { return limits_counted_pages() << PAGE_SHIFT; }
 
-bool limits_are_far(size_t counted_bytes, size_t more_bytes, size_t limit_bytes)
-{
-    enum { PAGE_OF_2_MIB = 4096 }; /* with pages of 4 KiB a huge page has 2 MiB */
-    return os_page_size() == PAGE_OF_2_MIB &&
-           (limit_bytes == 0 || counted_bytes + more_bytes <= limit_bytes / 4 * 3);
-}
-
 bool limits_admit_huge_pages(size_t pages)
 {
+    enum { PAGE_OF_2_MIB = 4096 }; /* with pages of 4 KiB a huge page has 2 MiB */
     if (load_relaxed(&pages_state.limits.huge_pages) != HUGE_PAGES_AUTO ||
-        load_relaxed(&pages_state.pressed))
+        load_relaxed(&pages_state.pressed) || os_page_size() != PAGE_OF_2_MIB)
         return false;
-    size_t soft = load_relaxed(&pages_state.limits.soft_limit_bytes);
-    size_t hard = load_relaxed(&pages_state.limits.hard_limit_bytes);
-    size_t limit = soft == 0 || hard == 0 ? larger_of(soft, hard) : smaller_of(soft, hard);
-    return limits_are_far(limits_counted_pages() << PAGE_SHIFT, pages << PAGE_SHIFT, limit);
+    size_t limit = smaller_of(limits_in_pages(&pages_state.limits.soft_limit_bytes),
+                              limits_in_pages(&pages_state.limits.hard_limit_bytes));
+    return limits_counted_pages() + pages <= limit / 4 * 3;
 }
 
 /* Whether `more` more pages would exceed a limit. */

@@ -38,13 +38,9 @@
 
 size_t limits_counted_pages(void);
 
-/* Whether memory may grow by `more_bytes` without coming near its own limit (0: no limit). Near the
- * limit of a control group the kernel itself provides small pages. False where a huge page is
- * longer than 2 MiB. */
-bool limits_are_far(size_t counted_bytes, size_t more_bytes, size_t limit_bytes);
-
-/* Whether `pages` more pages may be in huge pages: the option is HUGE_PAGES_AUTO, the system is
- * not short of memory, and no limit is near. */
+/* Whether `pages` more pages may be in huge pages of 2 MiB: the option is HUGE_PAGES_AUTO, the
+ * system is not short of memory, and no limit is near. Near the limit of a control group the kernel
+ * itself provides small pages. */
 bool limits_admit_huge_pages(size_t pages);
 
 /* Purges all free memory if `pages` more pages would exceed the soft limit. */

@@ -234,14 +234,6 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
     return span;
 }
 
-struct span *pages_map_kept(size_t size_bytes)
-{
-    struct span *span = kept_mapping_take((size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT);
-    if (span)
-        span->grew = false;
-    return span;
-}
-
 size_t pages_growing_bytes(size_t size_bytes)
 {
     size_t bytes = size_bytes + size_bytes / 8;
@@ -250,10 +242,9 @@ size_t pages_growing_bytes(size_t size_bytes)
 
 struct span *pages_map_growing(size_t size_bytes)
 {
-    struct span *span = kept_mapping_take((size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT);
-    if (span)
-        return span;
-    span = pages_map_huge(pages_growing_bytes(size_bytes), PAGE_BYTES);
+    struct span *span = pages_map_kept(size_bytes);
+    if (span == NULL)
+        span = pages_map_huge(pages_growing_bytes(size_bytes), PAGE_BYTES);
     if (span)
         span->grew = true;
     return span;

@@ -123,10 +123,25 @@ TEST_F(Advice, NotNearALimit)
 {
     if (os_page_size() != 4096)
         GTEST_SKIP() << "huge pages are longer here";
-    EXPECT_TRUE(limits_are_far(100 * kMiB, kMiB, 0));
-    EXPECT_TRUE(limits_are_far(70 * kMiB, 5 * kMiB, 100 * kMiB));
-    EXPECT_FALSE(limits_are_far(70 * kMiB, 6 * kMiB, 100 * kMiB));
-    EXPECT_FALSE(limits_are_far(SIZE_MAX / 2, 0, 100 * kMiB));
+    configure(HUGE_PAGES_AUTO);
+    const auto admitted = [](size_t bytes) { return limits_admit_huge_pages(bytes >> PAGE_SHIFT); };
+    const size_t counted = pages_counted_bytes();
+    EXPECT_TRUE(admitted(kMiB));
+    pages_limit_hard(4 * (counted + 15 * kMiB)); // of which three quarters may be used
+    EXPECT_TRUE(admitted(2 * counted + 45 * kMiB));
+    EXPECT_FALSE(admitted(2 * counted + 46 * kMiB));
+    pages_limit_soft(4 * (counted + 5 * kMiB));
+    EXPECT_TRUE(admitted(2 * counted + 15 * kMiB));
+    EXPECT_FALSE(admitted(2 * counted + 16 * kMiB));
+    pages_limit_hard(0);
+    EXPECT_FALSE(admitted(2 * counted + 16 * kMiB));
+    pages_limit_soft(0);
+    EXPECT_TRUE(admitted(2 * counted + 46 * kMiB));
+    pages_press(true);
+    EXPECT_FALSE(admitted(kMiB));
+    pages_press(false);
+    configure(HUGE_PAGES_OFF);
+    EXPECT_FALSE(admitted(kMiB));
 }
 
 TEST_F(HugePagesAuto, OnlyALargeHeapAsks)
