@@ -114,7 +114,8 @@ static void grow_defer_fenced(struct span *span, size_t least)
         size_t stretch = STRETCH_PAGES + random_below(&random, STRETCH_PAGES);
         stretch <<= smaller_of(doubled, (size_t)DOUBLINGS_MAX);
         stretch = align_up(larger_of(stretch, least), fence);
-        struct span *rest = span->pages > stretch + fence ? header_make(shard_of(span), 0) : NULL;
+        struct span *rest =
+            span->pages > stretch + fence ? headers_make(shard_of(span), 0, 1) : NULL;
         if (rest == NULL)
             break;
         rest->base = span->base + (stretch << PAGE_SHIFT);
@@ -220,8 +221,7 @@ size_t pages_to_grow(size_t pages)
 int pages_grow(struct page_shard *shard, size_t pages)
 {
     size_t granule = os_page_size() >> PAGE_SHIFT;
-    limits_enforce_soft(pages);
-    limits_enforce_peak();
+    limits_heed_growth(pages);
     size_t needed = align_up(pages, granule);
     size_t batch = grow_batch_of(load_relaxed(&pages_state.committed_pages));
     size_t least = pages_to_grow(pages);

@@ -142,7 +142,7 @@ struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t
     if (span == NULL)
         limits_unclaim_mapping(bytes >> PAGE_SHIFT);
     else
-        limits_heed_mapping();
+        limits_heed_growth(0);
     return span;
 }
 
@@ -245,6 +245,6 @@ bool pages_resize_guarded(struct span *span, size_t size_bytes, bool may_move)
     if (resized)
         store_relaxed(&span->pages, (uint32_t)(new_bytes >> PAGE_SHIFT));
     if (resized && more != 0)
-        limits_heed_mapping();
+        limits_heed_growth(0);
     return resized;
 }

@@ -121,16 +121,6 @@ struct span *pages_search(const void *address, char **start)
     return span;
 }
 
-/* The number of pages to the next possible start of a span, for the verifier, which must meet
- * each start. A slab is in the map by each page, and these entries are written without the lock,
- * so the first entry that the walk reads may be in the middle of the slab. */
-static size_t inspect_pages_to_next(const struct span *span)
-{
-    unsigned tag = load_relaxed(&span->tag);
-    bool singly = tag == SPAN_NONE || tag == SPAN_MOVING || tag >= SPAN_SLAB;
-    return singly ? 1 : load_relaxed(&span->pages);
-}
-
 static void inspect_arena_verify(struct arena *arena, size_t *free_pages, size_t *dirty_pages)
 {
     const struct span *before = NULL; /* the previous span if it is free */
@@ -150,7 +140,11 @@ static void inspect_arena_verify(struct arena *arena, size_t *free_pages, size_t
             *dirty_pages += span->dirty_pages;
         }
         before = is_free ? span : NULL;
-        page += inspect_pages_to_next(span);
+        /* A slab is in the map by each page, and these entries are written without the lock. So the
+         * first entry that the walk reads may be in the middle of the slab. */
+        unsigned tag = load_relaxed(&span->tag);
+        bool singly = tag == SPAN_NONE || tag == SPAN_MOVING || tag >= SPAN_SLAB;
+        page += singly ? 1 : load_relaxed(&span->pages);
         check_internal(page <= arena->frontier);
     }
 }

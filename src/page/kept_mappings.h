@@ -10,7 +10,7 @@
  *
  *   kept pages + free dirty pages <= the cap (state.h), or the pages in use where these are more
  *
- * Before the process grows beyond its peak, kept mappings are unmapped (limits_enforce_peak). They
+ * Before the process grows beyond its peak, kept mappings are unmapped (limits_heed_growth). They
  * are also unmapped when a decay interval has passed in which no block took from them, under memory
  * pressure, near a limit, when the system refuses memory, and by a trim. The end of the shortest
  * range is unmapped first, so that the others stay long.

@@ -143,12 +143,6 @@ bool limits_claim_mapping(size_t pages)
     return limits_admit(&pages_state.huge_pages, pages, pages);
 }
 
-void limits_heed_mapping(void)
-{
-    limits_enforce_soft(0);
-    limits_enforce_peak();
-}
-
 void limits_unclaim_mapping(size_t pages) { fetch_sub_relaxed(&pages_state.huge_pages, pages); }
 
 void pages_note_swept(size_t pages) { fetch_add_relaxed(&pages_state.swept_pages, pages); }
@@ -167,8 +161,9 @@ void limits_enforce_soft(size_t pages)
         limits_purge_all();
 }
 
-void limits_enforce_peak(void)
+void limits_heed_growth(size_t pages)
 {
+    limits_enforce_soft(pages);
     if (!config_kept_mappings)
         return;
     size_t counted = limits_counted_pages();

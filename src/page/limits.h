@@ -46,9 +46,11 @@ bool limits_admit_huge_pages(size_t pages);
 /* Purges all free memory if `pages` more pages would exceed the soft limit. */
 void limits_enforce_soft(size_t pages);
 
-/* Unmaps kept mappings, in builds that keep them, before the process becomes larger than ever.
- * Called before an arena grows, and when a mapping was made. */
-void limits_enforce_peak(void);
+/* Does this, and unmaps kept mappings before the process becomes larger than ever. Called before an
+ * arena grows by `pages`, and with 0 when a mapping that was claimed was made: it has no memory
+ * yet.
+ */
+void limits_heed_growth(size_t pages);
 
 /* How often a take is checked again after limits_purge_for_hard. */
 enum { LIMIT_TRIES = 3 };
@@ -72,10 +74,6 @@ bool limits_purge_for_hard(size_t pages);
 /* Counts the pages of a mapping before it is made.
  * Returns: false when the hard limit refuses. */
 bool limits_claim_mapping(size_t pages);
-
-/* Purges free memory if a mapping that was claimed, and made, exceeds the soft limit or the former
- * peak. It has no memory yet. */
-void limits_heed_mapping(void);
 
 /* Ends the count of pages of a mapping that was not made, or was shortened. */
 void limits_unclaim_mapping(size_t pages);

@@ -230,7 +230,7 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
     fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
     /* as many pages as are kept nevertheless are no reason to keep more */
     cap_note_taken(pages - smaller_of(pages, kept_mapping_pages()));
-    limits_heed_mapping();
+    limits_heed_growth(0);
     return span;
 }
 
@@ -333,7 +333,7 @@ bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
         mapping_ask_for_huge_pages(span);
     if (more != 0) {
         cap_note_taken(more); /* other kept mappings could not serve */
-        limits_heed_mapping();
+        limits_heed_growth(0);
     }
     return true;
 }

@@ -114,8 +114,8 @@ void fork_lock_watch(struct fork_lock *lock)
     if (lock->next == NULL) {
         lock->next = &fork_lock_list;
         lock->prev = fork_lock_list.prev;
-        store_release(&fork_lock_list.prev->next,
-                      lock); /* pairs with a signal handler that forks */
+        /* release: pairs with a signal handler that forks */
+        store_release(&fork_lock_list.prev->next, lock);
         fork_lock_list.prev = lock;
     }
     fork_lock_release(&fork_lock_list);
@@ -406,8 +406,7 @@ void pages_give_slab(struct span *span, size_t swept_pages)
         fetch_sub_relaxed(&pages_state.swept_pages, swept_pages);
     pages_give_run(span, SPAN_WAS_SLAB);
     if (unlikely(swept_pages != 0))
-        /* the swept pages count again, as dirty ones, without having been admitted */
-        pages_heed_limits();
+        pages_heed_limits(); /* they count again, as dirty ones, without having been admitted */
 }
 
 /* Notes that free pages may not be zero. Written once, because each tick reads the line. */
@@ -542,11 +541,6 @@ void pages_clear(struct span *span, size_t size_bytes)
     }
 }
 
-/* Runs of pages and descriptors for the allocators other than the heap: see page.h.
- *
- * A free descriptor is linked by a word behind it, so that it keeps its content.
- */
-
 seldom_called struct span *run_take(size_t size_bytes, size_t alignment_bytes)
 {
     pages_start();
@@ -566,6 +560,7 @@ void run_give(struct span *span)
     pages_give(span);
 }
 
+/* A free descriptor is linked by a word behind it, so that it keeps its content. */
 void *descriptor_take_from(struct descriptor_pool *list)
 {
     pages_start();

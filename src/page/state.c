@@ -249,10 +249,7 @@ void headers_share(struct page_shard *shard)
         header_return(header_pop(shard, 0));
 }
 
-/* Makes `count` adjacent headers, linked by `next`.
- * Returns: the first; NULL when out of memory. */
-static struct span *headers_make(const struct page_shard *shard, unsigned side_units,
-                                 unsigned count)
+struct span *headers_make(const struct page_shard *shard, unsigned side_units, unsigned count)
 {
     size_t bytes = sizeof(struct span) + (size_t)side_units * 64;
     char *at = meta_take(side_units == 0 ? META_HOT : META_COLD, count * bytes);
@@ -266,11 +263,6 @@ static struct span *headers_make(const struct page_shard *shard, unsigned side_u
         first = span;
     }
     return first;
-}
-
-struct span *header_make(const struct page_shard *shard, unsigned side_units)
-{
-    return headers_make(shard, side_units, 1);
 }
 
 bool headers_refill(struct page_shard *shard, unsigned side_units)
@@ -295,7 +287,7 @@ struct span *header_take(struct page_shard *shard, unsigned side_units)
         span = header_pop(shard, side_units);
         lock_release(&shard->lock);
     }
-    return span ? span : header_make(shard, side_units);
+    return span ? span : headers_make(shard, side_units, 1);
 }
 
 /* The cap ages by this part in an interval, and is raised by as much more than was missed. */

@@ -142,7 +142,7 @@ struct page_state {
     size_t swept_pages;    /* atomic: see pages_note_swept */
     size_t purging_pages;  /* atomic: pages of spans that are out of the bins to be purged */
     size_t purging_dirty;  /* atomic: their dirty pages, and kept pages that are being unmapped */
-    size_t most_pages;     /* atomic: highest count at a call of limits_enforce_peak */
+    size_t most_pages;     /* atomic: highest count at a call of limits_heed_growth */
     size_t huge_count;     /* atomic: huge blocks */
     /* Read at each tick and each growth, written once in an interval or a growth. */
     uint64_t interval_start_ms cache_aligned; /* atomic: start of the current decay interval */
@@ -205,8 +205,8 @@ struct span *header_pop(struct page_shard *shard, unsigned side_units);
  * Locking: lock of the header's shard held. */
 void header_push(struct span *span);
 
-/* Makes a new header for a shard. */
-struct span *header_make(const struct page_shard *shard, unsigned side_units);
+/* Makes `count` adjacent headers for a shard, linked by `next`. */
+struct span *headers_make(const struct page_shard *shard, unsigned side_units, unsigned count);
 
 /* Takes or makes headers for a list that ran empty. They are deferred, and the next holder of the
  * lock puts them into the list. */

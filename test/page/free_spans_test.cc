@@ -20,7 +20,7 @@ class FreeSpans : public testing::Test
         ASSERT_EQ(pages_grow(page_layer::shard, 512), 0);
         struct span *headers[8];
         for (struct span *&header : headers)
-            header = header_make(page_layer::shard, 0);
+            header = headers_make(page_layer::shard, 0, 1);
         ASSERT_TRUE(shard_acquire(page_layer::shard));
         free_spans_settle(page_layer::shard, nullptr);
         for (struct span *header : headers)

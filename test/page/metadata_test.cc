@@ -181,7 +181,7 @@ class Header : public testing::Test
 TEST_F(Header, EachHasItsLineAndItsColdArea)
 {
     for (unsigned units = 0; units < SIDE_UNIT_KINDS; units++) {
-        struct span *span = header_make(page_layer::shard, units);
+        struct span *span = headers_make(page_layer::shard, units, 1);
         ASSERT_NE(span, nullptr);
         EXPECT_EQ(reinterpret_cast<uintptr_t>(span) % 64, 0u);
         EXPECT_EQ(span->side_units, units);
@@ -232,7 +232,7 @@ TEST_F(Header, ListsOfOneKindAreFilledFromTheOther)
     free_spans_settle(shard, nullptr);
     while (header_pop(shard, 5))
         continue;
-    struct span *one = header_make(shard, 5);
+    struct span *one = headers_make(shard, 5, 1);
     header_push(one);
     lock_release(&shard->lock);
     EXPECT_EQ(header_take(shard, 5), one);
@@ -251,8 +251,8 @@ TEST_F(Header, ListsOfOneKindAreFilledFromTheOther)
 
 TEST_F(Header, AreRecycledByTheSizeOfTheirColdArea)
 {
-    struct span *small = header_make(page_layer::shard, 2);
-    struct span *large = header_make(page_layer::shard, 6);
+    struct span *small = headers_make(page_layer::shard, 2, 1);
+    struct span *large = headers_make(page_layer::shard, 6, 1);
     ASSERT_TRUE(lock_acquire(&page_layer::shard->lock));
     header_push(small);
     header_push(large);
@@ -421,8 +421,8 @@ TEST_F(MetadataPagesDeathTest, NothingIsTakenWhileTheLockIsFrozen)
     pages_verify();
 }
 
-// The table of fork runs: entries are used again, walks see the spans in use, and a full table takes
-// no more.
+// The table of fork runs: entries are used again, walks see the spans in use, and a full table
+// takes no more.
 
 using page_layer::kMiB;
 

@@ -51,7 +51,7 @@ TEST_F(PageMap, ForeignAddressesFindTheNullSpan)
 TEST_F(PageMap, FindsWhatWasSetAndNothingBeside)
 {
     char *start = address(0x10 * kRegion + 0x123000);
-    struct span *span = header_make(page_layer::shard, 0);
+    struct span *span = headers_make(page_layer::shard, 0, 1);
     ASSERT_NE(span, nullptr);
     ASSERT_EQ(page_map_cover(start, 8 * PAGE_BYTES), 0);
     EXPECT_EQ(page_map_find(start)->tag, SPAN_NONE);
@@ -70,7 +70,7 @@ TEST_F(PageMap, FindsWhatWasSetAndNothingBeside)
 TEST_F(PageMap, RunsCrossRegions)
 {
     char *start = address(0x21 * kRegion - 2 * PAGE_BYTES);
-    struct span *span = header_make(page_layer::shard, 0);
+    struct span *span = headers_make(page_layer::shard, 0, 1);
     ASSERT_EQ(page_map_cover(start, 4 * PAGE_BYTES), 0);
     page_map_set(start, 4, span);
     for (size_t page = 0; page < 4; page++)
@@ -85,7 +85,7 @@ TEST_F(PageMap, MemoryForARangeWithoutEntriesGoesBack)
     const size_t pages_a_page = os_page_size() / sizeof(uint64_t); // of the map, for a page of it
     const size_t count = 4 * pages_a_page;
     char *start = address(0x31 * kRegion - 2 * pages_a_page * PAGE_BYTES);
-    struct span *span = header_make(page_layer::shard, 0);
+    struct span *span = headers_make(page_layer::shard, 0, 1);
     ASSERT_NE(span, nullptr);
     ASSERT_EQ(page_map_cover(start, count * PAGE_BYTES), 0);
     const auto entry_is_resident = [&](size_t page) {
@@ -113,7 +113,7 @@ TEST_F(PageMap, MemoryForARangeWithoutEntriesGoesBack)
 
 TEST_F(PageMap, LastPagesOfARegionAndOfTheAddressSpace)
 {
-    struct span *span = header_make(page_layer::shard, 0);
+    struct span *span = headers_make(page_layer::shard, 0, 1);
     char *last = address(REGION_COUNT * kRegion - PAGE_BYTES);
     ASSERT_EQ(page_map_cover(last, PAGE_BYTES), 0);
     page_map_set(last, 1, span);
@@ -137,7 +137,7 @@ TEST_F(PageMap, RefusedMemoryIsAnErrorAndLaterWorks)
         EXPECT_EQ(page_map_find(start)->tag, SPAN_NONE);
     }
     ASSERT_EQ(page_map_cover(start, PAGE_BYTES), 0);
-    struct span *span = header_make(page_layer::shard, 0);
+    struct span *span = headers_make(page_layer::shard, 0, 1);
     page_map_set(start, 1, span);
     EXPECT_EQ(page_map_find(start), span);
     page_map_set(start, 1, nullptr);
@@ -148,7 +148,7 @@ TEST_F(PageMap, WhatIsPreparedCannotFail)
     if (!config_debug)
         GTEST_SKIP() << "faults are injected in debug builds";
     ASSERT_EQ(page_map_cover(address(0x34 * kRegion), 1), 0); // uses the spare leaf
-    struct span *span = header_make(page_layer::shard, 0);
+    struct span *span = headers_make(page_layer::shard, 0, 1);
     char *start = address(0x46 * kRegion - 5 * PAGE_BYTES);
     struct page_map_spares spares;
     os_fault_plan(2, SIZE_MAX / 2, ENOMEM);
@@ -180,7 +180,7 @@ TEST_F(PageMap, ThreadsMakeLeavesTogether)
     std::vector<std::thread> threads;
     std::vector<struct span *> spans;
     for (size_t i = 0; i < kThreads; i++)
-        spans.push_back(header_make(page_layer::shard, 0));
+        spans.push_back(headers_make(page_layer::shard, 0, 1));
     for (size_t i = 0; i < kThreads; i++)
         threads.emplace_back([i, &spans] {
             for (uintptr_t region = 0x100; region < 0x140; region++) {
@@ -200,7 +200,7 @@ TEST_F(PageMap, ThreadsMakeLeavesTogether)
 // of other regions must lead to null spans.
 TEST_F(PageMap, RootEntriesReadAsALeafsLeadToNullSpans)
 {
-    struct span *span = header_make(page_layer::shard, 0);
+    struct span *span = headers_make(page_layer::shard, 0, 1);
     for (uintptr_t region : {uintptr_t{0x77}, uintptr_t{0x1234}, uintptr_t{0x1ffff}}) {
         char *start = address(region * kRegion);
         ASSERT_EQ(page_map_cover(start, PAGE_BYTES), 0);

@@ -23,7 +23,7 @@ TEST(State, WhatThreadsDeferIsInTheListOnce)
     for (auto &spans : mine)
         threads.emplace_back([&spans] {
             for (size_t i = 0; i < kSpans; i++) {
-                spans.push_back(header_make(page_layer::shard, 0));
+                spans.push_back(headers_make(page_layer::shard, 0, 1));
                 spans.back()->pages = 0;
                 defer(spans.back());
             }
