@@ -16,8 +16,9 @@
 
 #include <string.h>
 
-/* Reserves addresses for a block, a guard page before it, and `behind_bytes` behind it.
- * Returns: the aligned start of the block; NULL when out of addresses. */
+/* Reserves addresses for a block, a guard page before it, and `behind_bytes` behind it. The page
+ * map covers the start of the block. Returns: the aligned start of the block; NULL when out of
+ * addresses. */
 static char *guarded_reserve(size_t size_bytes, size_t behind_bytes, size_t alignment_bytes)
 {
     size_t guard = os_page_size();
@@ -32,7 +33,10 @@ static char *guarded_reserve(size_t size_bytes, size_t behind_bytes, size_t alig
         os_unmap(start, (size_t)(block - guard - start));
     if (start + total > end)
         os_unmap(end, (size_t)(start + total - end));
-    return block;
+    if (page_map_cover(block, PAGE_BYTES) == 0)
+        return block;
+    os_unmap(block - guard, (size_t)(end - block) + guard);
+    return NULL;
 }
 
 /* Unmaps the guards of a block whose own addresses are no longer its mapping. */
@@ -118,7 +122,7 @@ static struct span *guarded_map(size_t bytes, size_t alignment_bytes, size_t spa
      * cannot be purged, so it is mapped anew. */
     bool is_stale = is_ready && moved != OS_MOVED;
     if (block && ((is_stale && os_purge(block, bytes) != 0 && os_trap(block, bytes) != 0) ||
-                  page_map_cover(block, PAGE_BYTES) != 0 || os_commit(block, bytes) != 0)) {
+                  os_commit(block, bytes) != 0)) {
         (void)os_unmap(block - guard, guard + bytes + behind);
         block = NULL;
     }
@@ -199,10 +203,6 @@ static bool guarded_move(struct span *span, size_t old_bytes, size_t new_bytes)
         guarded_unmap_guards(old, old_bytes, (size_t)span->behind_pages << PAGE_SHIFT);
         page_map_cover_prepared(block, PAGE_BYTES, &spares);
         char *place = guarded_reserve(new_bytes, spare + guard, guard);
-        if (place && page_map_cover(place, PAGE_BYTES) != 0) {
-            (void)os_unmap(place - guard, guard + new_bytes + spare + guard);
-            place = NULL;
-        }
         bool settled = place && guarded_finish(block, new_bytes, spare, place);
         if (!settled)
             (void)os_unmap(block + new_bytes, spare);

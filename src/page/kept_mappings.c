@@ -1,6 +1,6 @@
 /* The ranges of kept mappings, see kept_mappings.h: a short list, which is searched linearly. The
- * page lock is held in static functions, except in kept_mapping_end_purge, kept_mapping_extend_by,
- * kept_mapping_purge_one and kept_mapping_purge_marked. */
+ * page lock is held in static functions, except in kept_mapping_unlock_and_unmap,
+ * kept_mapping_extend_by, kept_mapping_purge_one and kept_mapping_purge_marked. */
 #include "page/kept_mappings.h"
 
 #include "base/bits.h"
@@ -98,31 +98,19 @@ static size_t kept_mapping_whole_pages_up(size_t pages)
     return align_up(pages << PAGE_SHIFT, os_page_size()) >> PAGE_SHIFT;
 }
 
-/* Pages that are being unmapped. */
-struct kept_purge {
-    char *start;
-    size_t pages;          /* 0: none */
-    size_t purging_resets; /* pages_state.purging_resets when the purge began */
-};
-
-/* Begins to unmap pages that are in no list. They are counted in purging_dirty until they are
- * unmapped. */
-static struct kept_purge kept_mapping_begin_purge(char *start, size_t pages)
+/* Releases the page lock and unmaps pages that are in no list. They are counted in purging_dirty
+ * until they are unmapped. If a signal handler forks meanwhile, its child no longer counts them. */
+static void kept_mapping_unlock_and_unmap(char *start, size_t pages)
 {
+    size_t resets = pages_state.purging_resets;
     fetch_add_relaxed(&pages_state.purging_dirty, pages);
-    return (struct kept_purge){start, pages, pages_state.purging_resets};
-}
-
-/* Unmaps the pages and ends their count. If a signal handler has forked since
- * kept_mapping_begin_purge, its child no longer counts them. */
-static void kept_mapping_end_purge(const struct kept_purge *purge)
-{
-    if (purge->pages == 0)
+    lock_release(&pages_state.lock);
+    if (pages == 0)
         return;
-    (void)os_unmap(purge->start, purge->pages << PAGE_SHIFT);
+    (void)os_unmap(start, pages << PAGE_SHIFT);
     bool locked = lock_acquire(&pages_state.lock);
-    if (pages_state.purging_resets == purge->purging_resets)
-        fetch_sub_relaxed(&pages_state.purging_dirty, purge->pages);
+    if (pages_state.purging_resets == resets)
+        fetch_sub_relaxed(&pages_state.purging_dirty, pages);
     if (locked)
         lock_release(&pages_state.lock);
 }
@@ -141,14 +129,13 @@ bool kept_mapping_put(struct span *span)
         span->pages >= KEPT_MAPPING_MIN_PAGES && pages_state.kept_ranges != KEPT_MAPPINGS_MAX;
     if (!may_keep || kept < KEPT_MAPPING_MIN_PAGES || (!span->grew && kept != span->pages))
         kept = 0;
-    struct kept_purge rest =
-        kept_mapping_begin_purge(span->base + (kept << PAGE_SHIFT), span->pages - kept);
+    size_t rest = span->pages - kept;
     span->pages = (uint32_t)kept;
+    char *end = span_end(span);
     kept_mapping_add(span, 0);
-    lock_release(&pages_state.lock);
+    kept_mapping_unlock_and_unmap(end, rest);
     if (may_keep) /* otherwise a higher cap would not help */
-        cap_note_given(rest.pages);
-    kept_mapping_end_purge(&rest);
+        cap_note_given(rest);
     return true;
 }
 
@@ -237,25 +224,25 @@ static size_t kept_mapping_purge_one(size_t wanted, uint8_t marks)
 {
     if (!lock_acquire(&pages_state.lock))
         return 0;
-    struct kept_purge purge = {.pages = 0};
     unsigned index = kept_mapping_find(marks, marks, 0);
-    if (index != KEPT_MAPPINGS_MAX) {
-        struct span *range = kept_ranges[index];
-        uint8_t state = range->mark;
-        size_t pages = smaller_of(wanted, range->pages);
-        pages = kept_mapping_whole_pages_up(larger_of(pages, KEPT_MAPPING_MIN_PAGES / 4));
-        if (pages + KEPT_MAPPING_MIN_PAGES > range->pages)
-            pages = range->pages;
-        kept_mapping_withdraw(index);
-        range->pages -= (uint32_t)pages;
-        purge = kept_mapping_begin_purge(span_end(range), pages);
-        kept_mapping_add(range, state);
-        fetch_add_relaxed(&pages_state.part_pages, pages);
-        fetch_add_relaxed(&pages_state.part_purges, (size_t)1);
+    if (index == KEPT_MAPPINGS_MAX) {
+        lock_release(&pages_state.lock);
+        return 0;
     }
-    lock_release(&pages_state.lock);
-    kept_mapping_end_purge(&purge);
-    return purge.pages;
+    struct span *range = kept_ranges[index];
+    uint8_t state = range->mark;
+    size_t pages = smaller_of(wanted, range->pages);
+    pages = kept_mapping_whole_pages_up(larger_of(pages, KEPT_MAPPING_MIN_PAGES / 4));
+    if (pages + KEPT_MAPPING_MIN_PAGES > range->pages)
+        pages = range->pages;
+    kept_mapping_withdraw(index);
+    range->pages -= (uint32_t)pages;
+    char *end = span_end(range);
+    kept_mapping_add(range, state);
+    fetch_add_relaxed(&pages_state.part_pages, pages);
+    fetch_add_relaxed(&pages_state.part_purges, (size_t)1);
+    kept_mapping_unlock_and_unmap(end, pages);
+    return pages;
 }
 
 static size_t kept_mapping_purge_marked(size_t pages, uint8_t marks)

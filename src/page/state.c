@@ -116,9 +116,7 @@ static seldom_called void shards_tell(void)
 }
 
 /* The number of threads that take runs from each shard. */
-static struct {
-    uint16_t threads[SHARDS_MAX]; /* atomic */
-} cache_aligned shard_users;
+static uint16_t shard_threads[SHARDS_MAX] cache_aligned; /* atomic */
 
 /* Begins to use shard `number`, the next one. The first thread asks nothing: a program with one
  * thread may be in a sandbox that forbids the question. glibc asks for its second arena, too.
@@ -146,31 +144,31 @@ uint8_t pages_enter_shard(uint8_t last)
     unsigned count = shard_count();
     unsigned best = last;
     for (unsigned i = 0; i < count; i++)
-        if (load_relaxed(&shard_users.threads[i]) < load_relaxed(&shard_users.threads[best]))
+        if (load_relaxed(&shard_threads[i]) < load_relaxed(&shard_threads[best]))
             best = i;
-    if (load_relaxed(&shard_users.threads[best]) != 0 && shard_open(count))
+    if (load_relaxed(&shard_threads[best]) != 0 && shard_open(count))
         best = count;
-    fetch_add_relaxed(&shard_users.threads[best], (uint16_t)1);
+    fetch_add_relaxed(&shard_threads[best], (uint16_t)1);
     own_shard = (uint8_t)best;
     return own_shard;
 }
 
 void pages_leave_shard(uint8_t number)
 {
-    if (load_relaxed(&shard_users.threads[number]) != 0) /* or a signal handler has forked since */
-        fetch_sub_relaxed(&shard_users.threads[number], (uint16_t)1);
+    if (load_relaxed(&shard_threads[number]) != 0) /* or a signal handler has forked since */
+        fetch_sub_relaxed(&shard_threads[number], (uint16_t)1);
     own_shard = 0;
 }
 
-void shards_forget_threads(void) { memset(shard_users.threads, 0, sizeof shard_users.threads); }
+void shards_forget_threads(void) { memset(shard_threads, 0, sizeof shard_threads); }
 
 /* Puts a list of runs or headers of one shard on the stack `deferred`. */
 static void defer_list(struct span *first, struct span *last)
 {
     struct span **deferred = &shard_of(first)->deferred;
     last->next = load_relaxed(deferred);
-    while (!compare_swap_acq_rel(deferred, &last->next,
-                                 first)) /* release: pairs with free_spans_settle */
+    /* release: pairs with free_spans_settle */
+    while (!compare_swap_acq_rel(deferred, &last->next, first))
         pause_processor();
 }
 
