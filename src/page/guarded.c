@@ -73,18 +73,11 @@ static bool guarded_was_used(const char *block, size_t size_bytes)
     return used >= least;
 }
 
-/* Makes memory zero that an earlier block left. */
-static void guarded_clear(char *block, size_t size_bytes)
-{
-    if (guarded_was_used(block, size_bytes) || os_purge(block, size_bytes) != 0)
-        memset(block, 0, size_bytes);
-}
-
-/* Completes a block, with new memory or with memory that was `kept`. */
+/* Completes a block, with new memory or with memory that an earlier block left. */
 static struct span *guarded_hand_out(struct span *span, size_t size_bytes, bool kept)
 {
-    if (kept)
-        guarded_clear(span->base, size_bytes);
+    if (kept && (guarded_was_used(span->base, size_bytes) || os_purge(span->base, size_bytes) != 0))
+        memset(span->base, 0, size_bytes);
     store_relaxed(&span->zero, true);
     store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
     page_map_set_page(span->base, span);
@@ -169,16 +162,16 @@ static bool guarded_finish(char *block, size_t size_bytes, size_t spare_bytes, c
         guarded_unmap_guards(place, bytes, guard);
         return false;
     }
-    if (moved == OS_KEPT && os_commit(place, size_bytes) != 0) {
+    if (moved == OS_MOVED) { /* a refusal moves the guard further back */
+        (void)os_protect(place + size_bytes, spare_bytes, OS_NONE);
+        return true;
+    }
+    if (os_commit(place, size_bytes) != 0) {
         (void)os_unmap(place - guard, guard + bytes + guard);
         return false;
     }
-    if (moved == OS_KEPT) {
-        memcpy(place, block, size_bytes);
-        (void)os_unmap(block, bytes);
-    } else { /* a refusal moves the guard further back */
-        (void)os_protect(place + size_bytes, spare_bytes, OS_NONE);
-    }
+    memcpy(place, block, size_bytes);
+    (void)os_unmap(block, bytes);
     return true;
 }
 

@@ -119,7 +119,6 @@ bool kept_mapping_put(struct span *span)
 {
     if (!lock_acquire(&pages_state.lock))
         return false;
-    page_map_set_page(span->base, NULL);
     fetch_sub_relaxed(&pages_state.huge_pages, (size_t)span->pages);
     fetch_sub_relaxed(&pages_state.huge_count, (size_t)1);
     (void)kept_mapping_extend_locked(span, 0, SIZE_MAX);

@@ -15,9 +15,8 @@
  * pressure, near a limit, when the system refuses memory, and by a trim. The end of the shortest
  * range is unmapped first, so that the others stay long.
  *
- * A range is a span with the tag SPAN_KEPT. The page map has its first page, as it had the first
- * page of the freed block: so a second free is detected, and readers outside the process find the
- * range. Its states, which change under the page lock:
+ * A range is a span with the tag SPAN_KEPT. The page map has its first page: so a second free is
+ * detected, and readers outside the process find the range. Its states change under the page lock:
  *
  *   none   -> whole    a huge block was freed
  *   whole  -> behind   a block took its front

@@ -47,9 +47,7 @@ bool limits_admit_huge_pages(size_t pages);
 void limits_enforce_soft(size_t pages);
 
 /* Does this, and unmaps kept mappings before the process becomes larger than ever. Called before an
- * arena grows by `pages`, and with 0 when a mapping that was claimed was made: it has no memory
- * yet.
- */
+ * arena grows by `pages`, and with 0 after a claimed mapping was made, which has no memory yet. */
 void limits_heed_growth(size_t pages);
 
 /* How often a take is checked again after limits_purge_for_hard. */

@@ -1,5 +1,4 @@
-/* Huge blocks, fork runs and void slabs, see mappings.h and page.h, and the functions of page.h
- * that split a span and move the content of one.
+/* Huge blocks, fork runs and void slabs: see mappings.h and page.h.
  *
  * A huge block has one mapping, so that growing it moves page tables, not bytes. Only its first
  * page is in the page map.
@@ -17,25 +16,6 @@
 #include "page/state.h"
 
 #include <string.h>
-
-/* Asks for huge pages for all of the mapping: the kernel moves only a mapping with equal
- * properties from its start to its end. */
-static void mapping_ask_for_huge_pages(struct span *span)
-{
-    size_t bytes = (size_t)span->pages << PAGE_SHIFT;
-    if (limits_admit_huge_pages(0)) /* 0: the block is counted already */
-        (void)os_huge_pages(span->base, align_up(bytes, os_page_size()), true);
-}
-
-/* If the program does not fill the block after all, the process becomes larger by at most an
- * eighth. */
-void pages_expect_filled(struct span *span)
-{
-    enum { PART = 8 };
-    if (!config_fences && load_relaxed(&span->zero) &&
-        load_relaxed(&pages_state.huge_pages) <= limits_counted_pages() / PART)
-        mapping_ask_for_huge_pages(span);
-}
 
 /* A table of spans in use, of fixed length. */
 struct span_table {
@@ -252,13 +232,30 @@ struct span *pages_map_growing(size_t size_bytes)
 
 void pages_give_huge(struct span *span)
 {
-    if (config_kept_mappings && kept_mapping_put(span))
-        return;
     page_map_set_page(span->base, NULL);
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
+    if (config_kept_mappings && kept_mapping_put(span))
+        return;
     fetch_sub_relaxed(&pages_state.huge_pages, (size_t)span->pages);
     fetch_sub_relaxed(&pages_state.huge_count, (size_t)1);
     mapping_give(span);
+}
+
+/* Asks for huge pages for all of the mapping: the kernel moves only a mapping with equal properties
+ * from its start to its end. The block is counted already. */
+static void mapping_ask_for_huge_pages(struct span *span)
+{
+    if (limits_admit_huge_pages(0))
+        (void)os_huge_pages(span->base, mapping_bytes(span->pages), true);
+}
+
+/* If the program does not fill the block after all, the process becomes larger by at most an
+ * eighth. */
+void pages_expect_filled(struct span *span)
+{
+    if (!config_fences && load_relaxed(&span->zero) &&
+        load_relaxed(&pages_state.huge_pages) <= limits_counted_pages() / 8)
+        mapping_ask_for_huge_pages(span);
 }
 
 /* Whether a block that grows may have huge pages. Such a block was filled up to its old end and

@@ -53,8 +53,7 @@ struct page_limits {
 
 /* The statistics of pages_read_stats. */
 struct page_stats {
-    size_t reserved_bytes;      /* address space of arenas, and memory kept outside of them
-                                   (pages_kept_outside) */
+    size_t reserved_bytes;      /* address space of arenas, and pages_kept_outside */
     size_t committed_bytes;     /* readable and writable part of reserved_bytes */
     size_t free_bytes;          /* free part of committed_bytes */
     size_t dirty_bytes;         /* part of free_bytes that is not purged */
@@ -76,8 +75,7 @@ struct page_stats {
  * and so start the heap. */
 void pages_start(void);
 
-/* Sets the function that the fork handler calls in the child of a fork, once this layer is usable
- * there.
+/* Sets the function that the fork handler calls in the child, once this layer is usable there.
  * Threads: one, at the start. */
 void pages_on_fork(void (*in_child)(void));
 

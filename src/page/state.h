@@ -111,8 +111,7 @@ void shard_release(struct page_shard *shard);
  * Locking: shard's lock held. */
 void shard_count_committed(struct page_shard *shard, size_t change);
 
-/* Counts no thread as a user of shards. The thread of the child enters its shard again.
- * Threads: the child of a fork. */
+/* In the child of a fork: counts no thread as a user of shards. Its thread enters one again. */
 void shards_forget_threads(void);
 
 /* The exact numbers of free pages and of dirty ones, of all shards. */
