@@ -16,9 +16,8 @@
 
 #include <string.h>
 
-/* Reserves addresses for a block, a guard page before it, and `behind_bytes` behind it. The page
- * map covers the start of the block. Returns: the aligned start of the block; NULL when out of
- * addresses. */
+/* Reserves addresses for a block, a guard page before it, and `behind_bytes` behind it.
+ * Returns: the aligned start of the block, covered by the page map; NULL when out of memory. */
 static char *guarded_reserve(size_t size_bytes, size_t behind_bytes, size_t alignment_bytes)
 {
     size_t guard = os_page_size();

@@ -101,8 +101,7 @@ struct span *pages_search(const void *address, char **start)
 {
     uintptr_t page = (uintptr_t)address >> PAGE_SHIFT;
     for (; page_map_reaches(page << PAGE_SHIFT); page--) {
-        /* skips an empty region at once; below the first one the number wraps, which ends the loop
-         */
+        /* skips an empty region at once; below the first the number wraps, which ends the loop */
         if (load_relaxed(&page_map.root[page / REGION_PAGES]) == 0)
             page = align_down(page, REGION_PAGES);
         else if (page_map_holds(page << PAGE_SHIFT))

@@ -217,8 +217,7 @@ bool pages_extend_huge(struct span *span, size_t pages)
 void kept_mapping_join(struct span *span) { (void)kept_mapping_extend_by(span, 1, SIZE_MAX); }
 
 /* Unmaps about `wanted` pages from the end of the shortest range whose `mark` has the bits `marks`.
- * Returns: the number of unmapped pages; 0 when there is no such range or the page lock is frozen.
- */
+ * Returns: the number of unmapped pages; 0 if there is no such range or the lock is frozen. */
 static size_t kept_mapping_purge_one(size_t wanted, uint8_t marks)
 {
     if (!lock_acquire(&pages_state.lock))

@@ -249,8 +249,7 @@ static void mapping_ask_for_huge_pages(struct span *span)
         (void)os_huge_pages(span->base, mapping_bytes(span->pages), true);
 }
 
-/* If the program does not fill the block after all, the process becomes larger by at most an
- * eighth. */
+/* If the program does not fill the block after all, the process becomes larger by an eighth. */
 void pages_expect_filled(struct span *span)
 {
     if (!config_fences && load_relaxed(&span->zero) &&

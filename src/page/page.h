@@ -146,8 +146,7 @@ struct span *pages_take_free(size_t pages, size_t alignment_bytes);
 /* Gives back the run of a large block. All of it counts as written. */
 void pages_give(struct span *span);
 
-/* Makes the first `size_bytes` of a large block read zero. Pages that were never used are not
- * touched. */
+/* Makes the first `size_bytes` of a large block read zero, without touching unused pages. */
 void pages_clear(struct span *span, size_t size_bytes);
 
 /* Extends a large block in place to `pages` pages, which the free run behind it provides.

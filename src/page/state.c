@@ -43,8 +43,7 @@ static bool shard_differs(size_t count, size_t told, size_t by)
     return larger_of(count, told) - smaller_of(count, told) > by;
 }
 
-/* Tells others whether they may take runs from the shard. Only the holder of its lock changes its
- * bit. */
+/* Tells others whether they may take runs from the shard. Its bit changes under its lock only. */
 static void shard_tell_lending(const struct page_shard *shard)
 {
     size_t used_pages = shard->committed_pages - shard->free_pages;
@@ -304,9 +303,7 @@ static size_t cap_option_pages(void)
                       (size_t)PTRDIFF_MAX / CAP_MAX_TIMES);
 }
 
-/* The nearest value of cap.learned_pages for which the cap is between its lowest and its highest
- * value.
- */
+/* The nearest value of cap.learned_pages for which the cap is within its bounds. */
 static ptrdiff_t cap_within_bounds(ptrdiff_t learned)
 {
     ptrdiff_t option = (ptrdiff_t)cap_option_pages();
@@ -322,12 +319,11 @@ size_t cap_pages(void)
     return cap_option_pages() / CAP_FIRST_PART + (size_t)learned;
 }
 
-/* Changes the cap by `pages`. */
+/* Changes the cap by `pages`. If two threads do, one change may be lost. */
 static void cap_learn(ptrdiff_t pages)
 {
-    ptrdiff_t before = load_relaxed(&cap.learned_pages);
-    while (!compare_swap_acq_rel(&cap.learned_pages, &before, cap_within_bounds(before + pages)))
-        pause_processor();
+    ptrdiff_t learned = load_relaxed(&cap.learned_pages) + pages;
+    store_relaxed(&cap.learned_pages, cap_within_bounds(learned));
 }
 
 void cap_note_given(size_t pages)
