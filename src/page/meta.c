@@ -1,13 +1,12 @@
 /* The bump allocator for metadata: see meta.h.
  *
- * The cursor of a chunk moves by one atomic add. A thread that moves it past the end makes a new
- * chunk, and the rest of the old chunk is lost. Chunks of both kinds are taken from ranges. A range
- * is reserved between fences, longer when there is more metadata, and is made accessible chunk by
- * chunk from its start. So a few mappings contain many chunks, and a process that does little
- * reserves little.
+ * Pieces are taken from the front of a chunk, of which each kind has one. Chunks of both kinds are
+ * taken from ranges. A range is reserved between fences, longer when there is more metadata, and is
+ * made accessible chunk by chunk from its start. So a few mappings contain many chunks, and a
+ * process that does little reserves little.
  *
- * When the system provides no more mappings, free pages of an arena serve as chunks, between
- * fences, so that freed memory can be used again while a limit is reached.
+ * When the system provides no more memory, free pages of an arena serve as chunks, between fences,
+ * so that freed memory can be used again while a limit is reached.
  */
 #include "page/meta.h"
 
@@ -108,23 +107,7 @@ void fenced_unmap(char *start, size_t size_bytes)
     (void)os_unmap(start - fence, size_bytes + 2 * fence);
 }
 
-char *fenced_map(size_t size_bytes)
-{
-    char *start = fenced_reserve(size_bytes, false);
-    if (start && os_commit(start, size_bytes) != 0) {
-        fenced_unmap(start, size_bytes);
-        start = NULL;
-    }
-    return start;
-}
-
 size_t fence_pages(void) { return config_fences ? os_page_size() >> PAGE_SHIFT : 0; }
-
-struct chunk {
-    char *start;       /* const after init */
-    size_t size_bytes; /* const after init */
-    size_t used_bytes; /* atomic: cursor, which may exceed the size */
-};
 
 enum { PAIR_BYTES = 2 * 64 }; /* two cache lines */
 
@@ -134,21 +117,32 @@ enum {
     CHUNK_MAX = META_CHUNK_BYTES / UNIT_BYTES,
     RANGE_MIN = META_KINDS,
     RANGE_MAX = 1024,
-    UNITS_MASK = PAGE_BYTES - 1,
 };
-static_check(RANGE_MAX <= UNITS_MASK, "they are counted in an address's low bits");
 
-static struct chunk *chunks[META_KINDS]; /* atomic: current chunk of each kind */
+/* An unused stretch of memory in one word: its start, below 2^48, and from bit COUNT_SHIFT on its
+ * length, in pairs of a chunk and in units of a range. The word is exchanged as a whole. No value
+ * occurs twice, because nothing is given back. */
+enum { COUNT_SHIFT = 48 };
+static_check((int)ADDRESS_BITS <= (int)COUNT_SHIFT, "the length has room above the address");
+
+static uintptr_t chunks[META_KINDS]; /* atomic: the unused part of the chunk of each kind */
+static uintptr_t range;              /* atomic: the unused part of the current range */
 size_t meta_total_bytes;
 
 static char *(*last_resort)(size_t size_bytes); /* atomic: NULL before meta_start */
 
-/* atomic: the start of the unused part of the current range and, in the low bits, its number of
- * units. The word is exchanged as a whole, and no value occurs twice. */
-static uintptr_t range;
+static char *stretch_start(uintptr_t stretch)
+{
+    return (char *)(stretch & (((uintptr_t)1 << COUNT_SHIFT) - 1));
+}
 
-/* Replaces the current range, whose word was `seen`, by a new one of at least `least` units.
- * Another thread may have replaced it first.
+static uintptr_t stretch_of(const char *start, size_t count)
+{
+    return (uintptr_t)start | (uintptr_t)count << COUNT_SHIFT;
+}
+
+/* Replaces the current range, which was `seen`, by a new one of at least `least` units. Another
+ * thread may have replaced it first.
  * Returns: false when out of memory. */
 static bool meta_renew_range(uintptr_t seen, size_t least)
 {
@@ -161,7 +155,7 @@ static bool meta_renew_range(uintptr_t seen, size_t least)
         if (start == NULL)
             return false;
         os_name(start, units * UNIT_BYTES, "cairn: metadata");
-        if (!compare_swap_acq_rel(&range, &seen, (uintptr_t)start + units))
+        if (!compare_swap_acq_rel(&range, &seen, stretch_of(start, units)))
             fenced_unmap(start, units * UNIT_BYTES);
         return true;
     }
@@ -175,7 +169,7 @@ static char *meta_take_of_range(size_t units, size_t least, size_t *size_bytes)
 {
     uintptr_t seen = load_relaxed(&range);
     for (;;) {
-        size_t left = seen & UNITS_MASK;
+        size_t left = seen >> COUNT_SHIFT;
         if (left < least) {
             if (!meta_renew_range(seen, least))
                 return NULL;
@@ -183,85 +177,59 @@ static char *meta_take_of_range(size_t units, size_t least, size_t *size_bytes)
             continue;
         }
         size_t taken = smaller_of(left, units);
-        char *start = (char *)align_down(seen, PAGE_BYTES);
+        char *start = stretch_start(seen);
         *size_bytes = taken * UNIT_BYTES;
         if (os_commit(start, *size_bytes) != 0)
             return NULL;
-        if (compare_swap_acq_rel(&range, &seen, seen + *size_bytes - taken))
+        if (compare_swap_acq_rel(&range, &seen, stretch_of(start + *size_bytes, left - taken)))
             return start;
     }
 }
 
-static char *meta_take_from_arena(size_t size_bytes)
-{
-    char *(*resort)(size_t) = load_acquire(&last_resort); /* acquire: pairs with meta_start */
-    return resort ? resort(size_bytes) : NULL;
-}
-
-/* Maps a chunk of at least `least` bytes. Pages of an arena never return to it, so these too are
- * taken in large chunks where possible: single pages would divide the arena for ever.
+/* Provides a chunk of at least `least` bytes. Pages of an arena never return to it, so these too
+ * are taken in large chunks where possible: single pages would divide the arena for ever.
  * Returns: NULL when out of memory. */
 static char *meta_map_chunk(size_t least, size_t *size_bytes)
 {
     size_t units = align_up(least, UNIT_BYTES) / UNIT_BYTES;
     size_t eighth = load_relaxed(&meta_total_bytes) / UNIT_BYTES / 8;
-    size_t wanted = larger_of(smaller_of(eighth, CHUNK_MAX), units);
-    char *start = units <= RANGE_MAX ? meta_take_of_range(wanted, units, size_bytes) : NULL;
-    if (start)
-        return start;
-    least = align_up(least, larger_of(os_page_size(), PAGE_BYTES));
-    size_t size = larger_of(UNIT_BYTES, least);
-    for (;; size = larger_of(align_down(size / 8, os_page_size()), least)) {
-        *size_bytes = size;
-        start = fenced_map(size);
-        if (start == NULL)
-            start = meta_take_from_arena(size);
-        if (start || size <= least)
-            return start;
-    }
-}
-
-/* Makes a chunk with its descriptor. The descriptor of a hot chunk is its first pair of lines; the
- * descriptor of a cold chunk is in hot memory, so that cold memory is not touched.
- * Returns: NULL when out of memory. */
-static struct chunk *meta_make_chunk(enum meta_kind kind, size_t least)
-{
-    struct chunk *chunk = kind == META_COLD ? meta_take(META_HOT, sizeof *chunk) : NULL;
-    if (kind == META_COLD && chunk == NULL)
-        return NULL;
-    size_t size_bytes;
-    char *start = meta_map_chunk(kind == META_HOT ? least + PAIR_BYTES : least, &size_bytes);
+    char *start =
+        meta_take_of_range(larger_of(smaller_of(eighth, CHUNK_MAX), units), units, size_bytes);
     if (start == NULL)
-        return NULL;
-    size_t used = 0;
-    if (kind == META_HOT) {
-        chunk = (struct chunk *)(void *)start;
-        used = PAIR_BYTES;
-    }
-    *chunk = (struct chunk){start, size_bytes, used};
-    return chunk;
+        start = meta_take_of_range(units, units, size_bytes);
+    char *(*resort)(size_t) = load_acquire(&last_resort); /* acquire: pairs with meta_start */
+    if (start || resort == NULL)
+        return start;
+    least = align_up(least, os_page_size());
+    size_t size = larger_of(UNIT_BYTES, least);
+    while ((start = resort(size)) == NULL && size > least)
+        size = larger_of(align_down(size / 8, os_page_size()), least);
+    *size_bytes = size;
+    return start;
 }
 
 void *meta_take(enum meta_kind kind, size_t size_bytes)
 {
     size_bytes = align_up(size_bytes, PAIR_BYTES);
-    /* acquire: pairs with the compare and swap below */
-    struct chunk *chunk = load_acquire(&chunks[kind]);
-    for (;;) {
-        if (chunk) {
-            size_t at = fetch_add_relaxed(&chunk->used_bytes, size_bytes);
-            if (at + size_bytes <= chunk->size_bytes)
-                return chunk->start + at;
-        }
-        struct chunk *fresh = meta_make_chunk(kind, size_bytes);
-        if (fresh == NULL)
-            return NULL;
-        fetch_add_relaxed(&meta_total_bytes, fresh->size_bytes);
-        if (compare_swap_acq_rel(&chunks[kind], &chunk, fresh))
-            chunk = fresh;
-        /* Otherwise another thread has published a chunk first, and the fresh one is lost: at most
-         * once for each chunk of the other threads. */
+    size_t pairs = size_bytes / PAIR_BYTES;
+    uintptr_t seen = load_relaxed(&chunks[kind]);
+    while (seen >> COUNT_SHIFT >= pairs) {
+        char *start = stretch_start(seen);
+        uintptr_t rest = stretch_of(start + size_bytes, (seen >> COUNT_SHIFT) - pairs);
+        /* acquire: pairs with the release of the thread that provided the chunk */
+        if (compare_swap_acq_rel(&chunks[kind], &seen, rest))
+            return start;
     }
+    size_t chunk_bytes;
+    char *start = meta_map_chunk(size_bytes, &chunk_bytes);
+    if (start == NULL)
+        return NULL;
+    fetch_add_relaxed(&meta_total_bytes, chunk_bytes);
+    size_t rest = chunk_bytes / PAIR_BYTES - pairs;
+    while (rest > seen >> COUNT_SHIFT && /* the longer rest serves, the other one is lost */
+           !compare_swap_acq_rel(&chunks[kind], &seen, stretch_of(start + size_bytes, rest)))
+        continue;
+    return start;
 }
 
 at_process_start void meta_start(char *(*steal_pages)(size_t size_bytes))

@@ -37,11 +37,7 @@ char *fenced_reserve(size_t size_bytes, bool for_arena);
  * Returns: NULL when out of addresses. */
 char *fenced_reserve_aligned(size_t size_bytes, size_t alignment_bytes);
 
-/* Maps memory for metadata between fences, readable, writable and zero.
- * Returns: NULL when out of memory. */
-char *fenced_map(size_t size_bytes);
-
-/* Unmaps a range of fenced_reserve, fenced_reserve_aligned or fenced_map, with its fences. */
+/* Unmaps a range of fenced_reserve or fenced_reserve_aligned, with its fences. */
 void fenced_unmap(char *start, size_t size_bytes);
 
 /* The number of pages of a fence within an arena, 0 in builds without such fences. */

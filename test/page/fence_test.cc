@@ -22,9 +22,11 @@ class FenceDeathTest : public testing::Test
     void SetUp() override { page_layer::start(); }
 };
 
-TEST_F(FenceDeathTest, MappingsAreBetweenThem)
+TEST_F(FenceDeathTest, MetadataIsBetweenThem)
 {
-    char *start = fenced_map(16 * PAGE_BYTES);
+    char *start = fenced_reserve(16 * PAGE_BYTES, false);
+    ASSERT_NE(start, nullptr);
+    ASSERT_EQ(os_commit(start, 16 * PAGE_BYTES), 0);
     expect_fenced(start, 16 * PAGE_BYTES);
     fenced_unmap(start, 16 * PAGE_BYTES);
 }
