@@ -92,10 +92,10 @@ static struct span *guarded_map(size_t bytes, size_t alignment_bytes, size_t spa
     size_t guard = os_page_size();
     size_t behind = align_up(spare_bytes, guard) + guard;
     bool is_plain = spare_bytes == 0 && alignment_bytes <= guard;
-    struct span *span = is_plain ? revoked_take_backed(bytes >> PAGE_SHIFT) : NULL;
+    struct span *span = is_plain ? revoked_take(bytes >> PAGE_SHIFT, true) : NULL;
     if (span) /* backed addresses need no system call */
         return guarded_hand_out(span, bytes, true);
-    span = is_plain ? revoked_take(bytes >> PAGE_SHIFT) : NULL;
+    span = is_plain ? revoked_take(bytes >> PAGE_SHIFT, false) : NULL;
     bool is_ready = span != NULL;
     if (is_ready)
         page_map_set_page(span->base, NULL); /* without an owner for now, like new addresses */

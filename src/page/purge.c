@@ -452,7 +452,7 @@ void pages_tick(void)
 
 size_t pages_kept_outside(void)
 {
-    return config_guarded_blocks ? revoked_read_memory_pages() : kept_mapping_pages();
+    return config_guarded_blocks ? load_relaxed(&revoked_memory_pages) : kept_mapping_pages();
 }
 
 size_t purge_outside(size_t pages)

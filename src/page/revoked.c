@@ -1,4 +1,4 @@
-/* The places of revoked, ready and backed addresses, and their memory: see revoked.h. */
+/* The places of revoked and ready addresses, and their memory: see revoked.h. */
 #include "page/revoked.h"
 
 #include "base/bits.h"
@@ -8,28 +8,27 @@
 #include "page/page_map.h"
 #include "page/state.h"
 
-enum { REVOKED_COUNT = 64, READY_COUNT = 16, READY_DEPTH = 4 };
-enum { BACKED_COUNT = READY_COUNT * READY_DEPTH, KEPT_COUNT = REVOKED_COUNT + BACKED_COUNT };
+/* Ready addresses have READY_DEPTH places for each remainder of the number of their pages. */
+enum { REVOKED_COUNT = 64, READY_COUNT = 16, READY_DEPTH = 6 };
+enum { KEPT_COUNT = REVOKED_COUNT + READY_COUNT * READY_DEPTH };
 
 /* Longer blocks are unmapped at once, because other mappings will hardly use their addresses. */
 static const size_t REVOKED_MAX_BYTES = (size_t)64 << 20;
 
-/* Longer addresses do not become ready or backed. When their memory has moved away they are mapped
- * anew, because under vm.overcommit_memory=2 they would count as much as with it. */
+/* Longer addresses do not become ready. When their memory has moved away they are mapped anew,
+ * because under vm.overcommit_memory=2 they would count as much as with it. */
 static const size_t READY_MAX_BYTES = (size_t)4 << 20;
 
-/* Up to this length, each length has READY_DEPTH places, because programs free several blocks of a
- * length and then take as many. Longer ones have a single place. */
+/* Up to this length, each length uses all of its places, because programs free several blocks of a
+ * length and then take as many. Longer ones use READY_LONG_DEPTH of them. */
 static const size_t READY_SHORT_BYTES = (size_t)256 << 10;
+enum { READY_LONG_DEPTH = 2 };
 
-/* atomic: first REVOKED_COUNT places for revoked spans, then places for backed ones by the number
- * of pages */
+/* atomic: REVOKED_COUNT places for revoked spans, then those for ready ones */
 static struct span *kept_spans[KEPT_COUNT];
-/* atomic: ready spans by the number of pages */
-static struct span *ready[READY_COUNT][READY_DEPTH];
 /* atomic, approximate: dirty_pages of the span at each place */
 static uint32_t kept_pages[KEPT_COUNT];
-size_t revoked_memory_pages; /* atomic: sum of dirty_pages over revoked and backed spans */
+size_t revoked_memory_pages; /* atomic: sum of dirty_pages over these spans */
 /* atomic, approximate: lowest revoked_memory_pages in this decay interval */
 static size_t kept_low;
 static uint64_t revoked_random; /* atomic: random state; racing threads may use the same number */
@@ -66,111 +65,88 @@ static void revoked_release_rest(struct span *span, size_t lost_bytes)
 
 static void revoked_release_one(struct span *span) { revoked_release_rest(span, 0); }
 
-static size_t revoked_depth_for(size_t pages)
+/* Takes the span out of a place; NULL if it is empty. */
+static struct span *revoked_take_place(size_t place)
 {
-    return pages <= READY_SHORT_BYTES >> PAGE_SHIFT ? READY_DEPTH : 1;
+    store_relaxed(&kept_pages[place], (uint32_t)0);
+    /* acquire: pairs with revoked_put */
+    return exchange_acq_rel(&kept_spans[place], (struct span *)NULL);
 }
 
-/* Makes the addresses of a span ready, between their guards. The former addresses are unmapped if
- * they have memory, or if their length makes another use improbable. If all places are taken, the
- * span in the first place is replaced and unmapped. */
-static void revoked_retire(struct span *span)
-{
-    bool is_plain = span->dirty_pages == 0 &&
-                    (size_t)span->behind_pages << PAGE_SHIFT == os_page_size() &&
-                    span->pages <= READY_MAX_BYTES >> PAGE_SHIFT;
-    if (is_plain) {
-        struct span **places = ready[span->pages % READY_COUNT];
-        for (size_t i = 0; i < revoked_depth_for(span->pages); i++) {
-            /* acquire and release: pairs with the exchange in revoked_take */
-            struct span *none = NULL;
-            if (load_relaxed(&places[i]) == NULL && compare_swap_acq_rel(&places[i], &none, span))
-                return;
-        }
-        span = exchange_acq_rel(&places[0], span); /* acquire and release: pairs with itself */
-    }
-    if (span)
-        revoked_release_one(span);
-}
-
-struct span *revoked_take(size_t pages)
-{
-    struct span **places = ready[pages % READY_COUNT];
-    for (size_t i = 0; i < READY_DEPTH; i++) {
-        if (load_relaxed(&places[i]) == NULL)
-            continue;
-        /* acquire and release: pairs with revoked_retire */
-        struct span *span = exchange_acq_rel(&places[i], (struct span *)NULL);
-        if (span && span->pages == pages)
-            return span;
-        if (span)
-            revoked_retire(span);
-    }
-    return NULL;
-}
-
-/* Puts a revoked span into a place and retires the span that was there. */
-static void revoked_put(size_t place, struct span *span)
+/* Puts a span into a place.
+ * Returns: the span that was there, or NULL. */
+static struct span *revoked_put(size_t place, struct span *span)
 {
     uint32_t kept = (uint32_t)span->dirty_pages;
     span = exchange_acq_rel(&kept_spans[place], span); /* acquire and release: pairs with itself */
     if (kept != 0) /* a 0 may be stored after another span, with memory, came here */
         store_relaxed(&kept_pages[place], kept);
+    return span;
+}
+
+/* The first place for ready addresses of a length; `*end` gets the place behind the last one. */
+static size_t revoked_ready_places(size_t pages, size_t *end)
+{
+    size_t first = REVOKED_COUNT + pages % READY_COUNT * READY_DEPTH;
+    bool is_short = pages <= READY_SHORT_BYTES >> PAGE_SHIFT;
+    *end = first + (is_short ? READY_DEPTH : READY_LONG_DEPTH);
+    return first;
+}
+
+/* Puts a ready span into a free place, or into one without memory, whose span is unmapped. If all
+ * have memory, the span itself is unmapped. */
+static void revoked_put_ready(struct span *span)
+{
+    size_t end;
+    size_t place = revoked_ready_places(span->pages, &end);
+    size_t chosen = KEPT_COUNT;
+    for (; place < end && (chosen == KEPT_COUNT || load_relaxed(&kept_spans[chosen])); place++)
+        if (load_relaxed(&kept_pages[place]) == 0)
+            chosen = place;
+    if (chosen != KEPT_COUNT)
+        span = revoked_put(chosen, span);
     if (span)
-        revoked_retire(span);
+        revoked_release_one(span);
 }
 
-/* Takes the span out of a place of `kept_spans`; NULL if it is empty. */
-static struct span *revoked_take_place(size_t place)
+/* Makes the addresses of a revoked span ready, between their guards. They are unmapped if they have
+ * memory, or if their length makes another use improbable. */
+static void revoked_retire(struct span *span)
 {
-    store_relaxed(&kept_pages[place], (uint32_t)0);
-    return exchange_acq_rel(&kept_spans[place], (struct span *)NULL);
-}
-
-/* The first place for backed addresses of a length. */
-static size_t revoked_backed_place(size_t pages)
-{
-    return REVOKED_COUNT + pages % READY_COUNT * READY_DEPTH;
-}
-
-/* A free place for backed addresses of a length; KEPT_COUNT if there is none. */
-static size_t revoked_find_backed_place(size_t pages)
-{
-    size_t first = revoked_backed_place(pages);
-    for (size_t place = first; place < first + revoked_depth_for(pages); place++)
-        if (load_relaxed(&kept_spans[place]) == NULL)
-            return place;
-    return KEPT_COUNT;
-}
-
-/* Puts a backed span into a free place; unmaps it if there is none. */
-static void revoked_put_backed(struct span *span)
-{
-    size_t place = revoked_find_backed_place(span->pages);
-    /* acquire and release: pairs with the exchange in revoked_take_place */
-    struct span *none = NULL;
-    uint32_t kept = (uint32_t)span->dirty_pages;
-    if (place < KEPT_COUNT && compare_swap_acq_rel(&kept_spans[place], &none, span))
-        store_relaxed(&kept_pages[place], kept);
+    if (span->dirty_pages == 0 && (size_t)span->behind_pages << PAGE_SHIFT == os_page_size() &&
+        span->pages <= READY_MAX_BYTES >> PAGE_SHIFT)
+        revoked_put_ready(span);
     else
         revoked_release_one(span);
 }
 
-struct span *revoked_take_backed(size_t pages)
+struct span *revoked_take(size_t pages, bool backed)
 {
-    size_t first = revoked_backed_place(pages);
-    for (size_t place = first; place < first + READY_DEPTH; place++) {
-        if (load_relaxed(&kept_pages[place]) != pages)
+    size_t end;
+    for (size_t place = revoked_ready_places(pages, &end); place < end; place++) {
+        if (load_relaxed(&kept_pages[place]) != (backed ? pages : 0) ||
+            load_relaxed(&kept_spans[place]) == NULL)
             continue;
         struct span *span = revoked_take_place(place);
-        if (span && span->pages == pages) {
-            revoked_forget_memory(span);
+        if (span && span->pages == pages && (span->dirty_pages != 0) == backed) {
+            if (backed)
+                revoked_forget_memory(span);
             return span;
         }
         if (span)
-            revoked_put_backed(span);
+            revoked_put_ready(span);
     }
     return NULL;
+}
+
+/* Returns a span to the place from which its memory was examined, or puts a revoked span into its
+ * place. A revoked span that was there instead becomes ready. */
+static void revoked_put_back(size_t place, struct span *span)
+{
+    if (place >= REVOKED_COUNT)
+        revoked_put_ready(span);
+    else if ((span = revoked_put(place, span)) != NULL)
+        revoked_retire(span);
 }
 
 bool revoked_release(void)
@@ -178,14 +154,6 @@ bool revoked_release(void)
     bool some = false;
     for (size_t i = 0; i < KEPT_COUNT; i++) {
         struct span *span = revoked_take_place(i);
-        if (span)
-            revoked_release_one(span);
-        some |= span != NULL;
-    }
-    for (size_t i = 0; i < READY_COUNT * READY_DEPTH; i++) {
-        struct span **place = &ready[i / READY_DEPTH][i % READY_DEPTH];
-        /* acquire and release: pairs with revoked_retire */
-        struct span *span = exchange_acq_rel(place, (struct span *)NULL);
         if (span)
             revoked_release_one(span);
         some |= span != NULL;
@@ -204,20 +172,6 @@ static size_t revoked_drop_memory(struct span *span)
     revoked_forget_memory(span);
     return pages;
 }
-
-/* Returns a span to the place from which its memory was examined. A backed span that has lost its
- * memory becomes ready. */
-static void revoked_put_back(size_t place, struct span *span)
-{
-    if (place < REVOKED_COUNT)
-        revoked_put(place, span);
-    else if (span->dirty_pages == 0)
-        revoked_retire(span);
-    else
-        revoked_put_backed(span);
-}
-
-size_t revoked_read_memory_pages(void) { return load_relaxed(&revoked_memory_pages); }
 
 size_t revoked_purge(size_t pages)
 {
@@ -314,20 +268,19 @@ static bool revoked_keep_memory(struct span *span)
  * If there are none, or the system refuses, the memory stays. */
 static void revoked_back(struct span *span, size_t size_bytes)
 {
-    size_t pages = span->pages;
-    struct span *next = revoked_find_backed_place(pages) < KEPT_COUNT ? revoked_take(pages) : NULL;
+    struct span *next = revoked_take(span->pages, false);
     if (next == NULL)
         return;
     enum os_moved moved = os_move_leaving(span->base, size_bytes, next->base);
     if (moved == OS_LOST) {
         revoked_release_rest(next, size_bytes);
-    } else if (moved == OS_KEPT) {
-        revoked_retire(next);
-    } else {
-        store_relaxed(&next->dirty_pages, pages);
-        store_relaxed(&span->dirty_pages, (size_t)0);
-        revoked_put_backed(next);
+        return;
     }
+    if (moved == OS_MOVED) {
+        store_relaxed(&next->dirty_pages, (size_t)next->pages);
+        store_relaxed(&span->dirty_pages, (size_t)0);
+    }
+    revoked_put_ready(next);
 }
 
 /* Revokes the access to a freed block, and purges its memory unless that is kept.
@@ -362,7 +315,7 @@ void revoked_add(struct span *span)
     if (replaced)
         revoked_retire(replaced);
     if (revoked_revoke(span, bytes))
-        revoked_put(place, span);
+        revoked_put_back(place, span);
     else
         revoked_release_one(span);
 }

@@ -9,9 +9,9 @@
  * The memory of a freed block is purged, or kept for another block as far as the dirty cap and the
  * decay allow. Kept memory is moved to the addresses of a new block and cleared there, which costs
  * a fraction of the page faults for new memory. If ready addresses of the freed block's length
- * exist, its memory is moved there at once. These addresses are then *backed*: they do not fault,
- * and the next block of that length needs no system call. If the memory was hardly used, the next
- * block purges it instead, because clearing would make pages resident that it never had.
+ * exist, its memory is moved there at once. Ready addresses with memory are *backed*: they do not
+ * fault, and the next block of that length needs no system call. If the memory was hardly used, the
+ * next block purges it instead, because clearing would make pages resident that it never had.
  *
  * Threads: any, no lock held. The places are words that are exchanged atomically. A
  * thread that takes a span out of its place owns it.
@@ -25,17 +25,12 @@
 /* Revokes the access to a freed block. Its span is no longer counted in pages_state. */
 void revoked_add(struct span *span);
 
-/* Takes ready addresses for `pages` pages: they fault, have no memory, and are between guards of a
- * page each.
+/* Takes ready addresses for `pages` pages, between guards of a page each. If `backed`, they do not
+ * fault, and their memory has the content of an earlier block; else they fault and have no memory.
  * Returns: NULL if there are none. */
-struct span *revoked_take(size_t pages);
+struct span *revoked_take(size_t pages, bool backed);
 
-/* Takes backed addresses for `pages` pages: they do not fault, are between guards of a page each,
- * and their memory has the content of an earlier block.
- * Returns: NULL if there are none. */
-struct span *revoked_take_backed(size_t pages);
-
-/* Unmaps all revoked, ready and backed addresses.
+/* Unmaps all revoked and ready addresses.
  * Returns: false when there were none. */
 bool revoked_release(void);
 
@@ -46,9 +41,6 @@ enum os_moved revoked_move(char *block, size_t size_bytes);
 
 /* The number of pages of kept memory. */
 extern hidden_data size_t revoked_memory_pages; /* atomic */
-
-/* The number of pages of kept memory. */
-size_t revoked_read_memory_pages(void);
 
 /* Purges about `pages` pages of kept memory.
  * Returns: the number of purged pages. */

@@ -112,10 +112,10 @@ TEST_F(Revoked, FilledAddressesServeAnotherLength)
 {
     constexpr size_t kBytes = 25 * PAGE_BYTES;
     fill_some(kBytes);
-    const size_t kept = revoked_read_memory_pages();
+    const size_t kept = load_relaxed(&revoked_memory_pages);
     ASSERT_GE(kept, 25u);
     struct span *span = map(kBytes - PAGE_BYTES);
-    EXPECT_EQ(revoked_read_memory_pages(), kept - 25);
+    EXPECT_EQ(load_relaxed(&revoked_memory_pages), kept - 25);
     EXPECT_EQ(resident_in(span->base, kBytes - PAGE_BYTES), kBytes - PAGE_BYTES);
     EXPECT_TRUE(page_layer::reads(span->base, kBytes - PAGE_BYTES, 0));
     pages_give_guarded(span);
@@ -126,10 +126,10 @@ TEST_F(RevokedDeathTest, FilledAddressesFaultWhenTheirMemoryWentBack)
     constexpr size_t kPages = 25;
     fill_some(kPages * PAGE_BYTES);
     (void)revoked_purge(SIZE_MAX);
-    EXPECT_EQ(revoked_read_memory_pages(), 0u);
-    EXPECT_EQ(revoked_take_backed(kPages), nullptr);
+    EXPECT_EQ(load_relaxed(&revoked_memory_pages), 0u);
+    EXPECT_EQ(revoked_take(kPages, true), nullptr);
     int some = 0;
-    while (struct span *span = revoked_take(kPages)) {
+    while (struct span *span = revoked_take(kPages, false)) {
         EXPECT_DEATH(touch(span->base), "");
         some++;
     }
@@ -200,7 +200,7 @@ TEST_F(RevokedDeathTest, KeptMemoryServesTheNextBlockElsewhere)
     char *base = span->base;
     memset(base, 1, 3 * kMiB);
     pages_give_guarded(span);
-    EXPECT_EQ(revoked_read_memory_pages(), 3 * kMiB / PAGE_BYTES);
+    EXPECT_EQ(load_relaxed(&revoked_memory_pages), 3 * kMiB / PAGE_BYTES);
     if (config_guarded_blocks) {
         EXPECT_EQ(page_layer::stats().dirty_bytes, 3 * kMiB);
         EXPECT_EQ(page_layer::stats().free_bytes, 3 * kMiB);
@@ -208,7 +208,7 @@ TEST_F(RevokedDeathTest, KeptMemoryServesTheNextBlockElsewhere)
     EXPECT_DEATH(touch(base), "");
 
     struct span *next = map(3 * kMiB - PAGE_BYTES);
-    EXPECT_EQ(revoked_read_memory_pages(), 0u);
+    EXPECT_EQ(load_relaxed(&revoked_memory_pages), 0u);
     EXPECT_NE(next->base, base);
     EXPECT_EQ(resident_in(next->base, page_layer::bytes_of(next)), page_layer::bytes_of(next));
     EXPECT_TRUE(page_layer::reads(next->base, page_layer::bytes_of(next), 0));
@@ -227,7 +227,7 @@ TEST_F(Revoked, KeptMemoryServesOnlyBlocksOfLikeLength)
     pages_give_guarded(span);
     struct span *shorter = map(kMiB);
     struct span *longer = map(4 * kMiB);
-    EXPECT_EQ(revoked_read_memory_pages(), 3 * kMiB / PAGE_BYTES);
+    EXPECT_EQ(load_relaxed(&revoked_memory_pages), 3 * kMiB / PAGE_BYTES);
     EXPECT_EQ(resident_in(longer->base, 4 * kMiB), 0u);
     pages_give_guarded(shorter);
     pages_give_guarded(longer);
@@ -271,14 +271,14 @@ TEST_F(Revoked, KeptMemoryIsBoundedByTheCap)
         memset((span = map(kMiB))->base, 1, kMiB);
     for (struct span *span : spans)
         pages_give_guarded(span);
-    EXPECT_GE(revoked_read_memory_pages(), 6 * kMiB / PAGE_BYTES);
-    EXPECT_LE(revoked_read_memory_pages(), 10 * kMiB / PAGE_BYTES);
+    EXPECT_GE(load_relaxed(&revoked_memory_pages), 6 * kMiB / PAGE_BYTES);
+    EXPECT_LE(load_relaxed(&revoked_memory_pages), 10 * kMiB / PAGE_BYTES);
     page_layer::configure(1000, 0);
     struct span *span = map(4 * kMiB);
     memset(span->base, 1, 4 * kMiB);
-    const size_t before = revoked_read_memory_pages();
+    const size_t before = load_relaxed(&revoked_memory_pages);
     pages_give_guarded(span);
-    EXPECT_LE(revoked_read_memory_pages(), before);
+    EXPECT_LE(load_relaxed(&revoked_memory_pages), before);
 }
 
 TEST_F(Revoked, KeptMemoryGoesBackOnDemandAndByAge)
@@ -290,7 +290,7 @@ TEST_F(Revoked, KeptMemoryGoesBackOnDemandAndByAge)
             memset((span = map(kMiB))->base, 1, kMiB);
         for (struct span *span : spans)
             pages_give_guarded(span);
-        ASSERT_GE(revoked_read_memory_pages(), 2 * kMiB / PAGE_BYTES);
+        ASSERT_GE(load_relaxed(&revoked_memory_pages), 2 * kMiB / PAGE_BYTES);
         if (!by_age && config_guarded_blocks) {
             EXPECT_TRUE(pages_trim(0));
         }
@@ -302,7 +302,7 @@ TEST_F(Revoked, KeptMemoryGoesBackOnDemandAndByAge)
         }
         if (!config_guarded_blocks)
             (void)revoked_purge(SIZE_MAX);
-        EXPECT_EQ(revoked_read_memory_pages(), 0u);
+        EXPECT_EQ(load_relaxed(&revoked_memory_pages), 0u);
     }
 }
 
