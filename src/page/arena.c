@@ -309,6 +309,15 @@ static size_t arena_divide_huge_pages(const struct arena *arena, uintptr_t from,
     return divided;
 }
 
+size_t arena_whole_pages(char *start, size_t pages, char **whole)
+{
+    size_t granule = os_page_size();
+    uintptr_t from = align_up((uintptr_t)start, granule);
+    uintptr_t to = align_down((uintptr_t)start + (pages << PAGE_SHIFT), granule);
+    *whole = (char *)from;
+    return to > from ? (to - from) >> PAGE_SHIFT : 0;
+}
+
 void arena_mark_clean(struct arena *arena, const char *start, size_t pages)
 {
     bitmap_clear(arena->dirty, arena_page(arena, start), pages);

@@ -122,6 +122,10 @@ size_t arena_count(void);
  * Threads: any. */
 struct arena *arena_at(size_t index);
 
+/* The whole system pages within a range: `*whole` gets their first byte.
+ * Returns: their number in map pages. */
+size_t arena_whole_pages(char *start, size_t pages, char **whole);
+
 /* The number of a page within its arena. */
 inline_always size_t arena_page(const struct arena *arena, const void *address)
 {

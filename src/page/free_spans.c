@@ -107,18 +107,6 @@ struct span *bins_longest(const struct page_shard *shard, unsigned set)
     return NULL;
 }
 
-/* Calls `look` for each free span. `look` may make that span dirty and must change no other. */
-static void bins_each(struct page_shard *shard, void (*look)(struct span *span))
-{
-    for (unsigned set = SETS; set-- > 0;) /* dirty spans first: clean ones may become dirty */
-        for (unsigned bin = bins_next_filled(shard, set, 0); bin < BIN_COUNT;
-             bin = bins_next_filled(shard, set, bin + 1))
-            for (struct span *span = shard->heads[bin][set], *next; span; span = next) {
-                next = span->next;
-                look(span);
-            }
-}
-
 size_t bins_verify(const struct page_shard *shard)
 {
     size_t pages = 0;
@@ -129,6 +117,8 @@ size_t bins_verify(const struct page_shard *shard)
                 check_internal(span->prev == prev);
                 check_internal(span->tag == SPAN_FREE && shard_of(span) == shard);
                 check_internal(bins_index_of(span->pages) == bin && bins_set_of(span) == set);
+                check_internal(span->mark == 0 || (span->mark <= shard->loose_count &&
+                                                   shard->loose[span->mark - 1] == span));
                 pages += span->pages;
             }
             check_internal((shard->heads[bin][set] != NULL) ==
@@ -172,13 +162,6 @@ static void free_spans_loose_remove(struct span *span)
     span->mark = 0;
 }
 
-bool span_has_place(const struct span *span)
-{
-    const struct page_shard *shard = shard_of(span);
-    return span->mark == 0 ||
-           (span->mark <= shard->loose_count && shard->loose[span->mark - 1] == span);
-}
-
 void span_withdraw(struct span *span)
 {
     if (span->mark != 0)
@@ -207,15 +190,10 @@ void span_begin_purge(struct span *span)
 
 void span_end_purge(struct span *span)
 {
-    struct page_shard *shard = shard_of(span);
-    if (shard->purging == span) {
-        shard->purging = span->prev;
-        return;
-    }
-    struct span *before = shard->purging;
-    while (before->prev != span)
-        before = before->prev;
-    before->prev = span->prev;
+    struct span **link = &shard_of(span)->purging;
+    while (*link != span)
+        link = &(*link)->prev;
+    *link = span->prev;
 }
 
 /* A span that this thread was purging belongs to a call that a signal handler's fork interrupted.
@@ -227,10 +205,7 @@ void spans_end_others_purges(struct page_shard *shard)
     for (struct span *next; span; span = next) {
         next = span->prev;
         if (span->purger == free_spans_purger()) {
-            fetch_add_relaxed(&pages_state.purging_pages, (size_t)span->pages);
-            fetch_add_relaxed(&pages_state.purging_dirty, (size_t)span->dirty_pages);
-            span->prev = shard->purging;
-            shard->purging = span;
+            span_begin_purge(span);
         } else { /* how much of it was purged is not known */
             struct arena *arena = span_arena(span);
             bitmap_set(arena->dirty, arena_page(arena, span->base), span->pages);
@@ -255,23 +230,24 @@ struct span *span_free_neighbour(const struct arena *arena, const char *page)
                : NULL; /* a span in use may be changed by its owner now */
 }
 
+/* Adds a free neighbour to a run. */
+static void free_spans_absorb(struct span *span, struct span *other)
+{
+    span_withdraw(other);
+    span->base = (char *)smaller_of((uintptr_t)span->base, (uintptr_t)other->base);
+    span->pages += other->pages;
+    store_relaxed(&span->dirty_pages, span->dirty_pages + other->dirty_pages);
+    header_push(other);
+}
+
 /* Each side may have several free neighbours, because some are loose. */
 void span_release(struct arena *arena, struct span *span)
 {
-    struct span *left, *right;
-    while ((left = span_free_neighbour(arena, span->base - PAGE_BYTES)) != NULL) {
-        span_withdraw(left);
-        span->base = left->base;
-        span->pages += left->pages;
-        store_relaxed(&span->dirty_pages, span->dirty_pages + left->dirty_pages);
-        header_push(left);
-    }
-    while ((right = span_free_neighbour(arena, span_end(span))) != NULL) {
-        span_withdraw(right);
-        span->pages += right->pages;
-        store_relaxed(&span->dirty_pages, span->dirty_pages + right->dirty_pages);
-        header_push(right);
-    }
+    struct span *other;
+    while ((other = span_free_neighbour(arena, span->base - PAGE_BYTES)) != NULL)
+        free_spans_absorb(span, other);
+    while ((other = span_free_neighbour(arena, span_end(span))) != NULL)
+        free_spans_absorb(span, other);
     span->mark = 0;
     free_spans_enter(span);
 }
@@ -309,7 +285,12 @@ static void free_spans_mark_rest(struct span *span)
 cold void spans_mark_rests(struct page_shard *shard)
 {
     (void)spans_merge(shard);
-    bins_each(shard, free_spans_mark_rest);
+    for (unsigned set = SETS; set-- > 0;) /* dirty spans first: clean ones may become dirty */
+        for (unsigned bin = 0; bin < BIN_COUNT; bin++)
+            for (struct span *span = shard->heads[bin][set], *next; span; span = next) {
+                next = span->next;
+                free_spans_mark_rest(span);
+            }
 }
 
 void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_pages)
@@ -319,6 +300,34 @@ void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_p
     span->pages = (uint32_t)pages;
     store_relaxed(&span->dirty_pages, dirty_pages);
     span_release(arena, span);
+}
+
+bool span_cut(struct span *span, char *start, size_t pages)
+{
+    if (pages == span->pages)
+        return true;
+    struct arena *arena = span_arena(span);
+    char *base = span->base;
+    size_t lead = (size_t)(start - base) >> PAGE_SHIFT;
+    size_t tail = span->pages - lead - pages;
+    const struct span *header = arena->shard->headers[0];
+    for (int parts = (lead != 0) + (tail != 0); parts > 0; parts--, header = header->next)
+        if (header == NULL)
+            return false;
+    size_t lead_dirty = 0, dirty = 0;
+    if (span->dirty_pages != 0) {
+        lead_dirty = bitmap_count(arena->dirty, arena_page(arena, base), lead);
+        dirty = bitmap_count(arena->dirty, arena_page(arena, start), pages);
+    }
+    size_t tail_dirty = span->dirty_pages - lead_dirty - dirty;
+    span->base = start;
+    span->pages = (uint32_t)pages;
+    store_relaxed(&span->dirty_pages, dirty);
+    if (lead > 0)
+        range_release(arena, base, lead, lead_dirty);
+    if (tail > 0)
+        range_release(arena, span_end(span), tail, tail_dirty);
+    return true;
 }
 
 static struct span *free_spans_find(struct page_shard *shard, size_t pages, size_t alignment_pages,
@@ -336,27 +345,16 @@ char *range_carve(struct page_shard *shard, size_t pages, size_t alignment_pages
     struct span *span = free_spans_find(shard, pages, alignment_pages, only_dirty);
     if (span == NULL)
         return NULL;
-    struct arena *arena = span_arena(span);
+    size_t dirty_before = shard->dirty_pages;
     span_withdraw(span);
     char *run = (char *)align_up((uintptr_t)span->base, alignment_pages << PAGE_SHIFT);
     if (config_random_runs && random_next(&shard->random) % 2 != 0)
         run = (char *)align_down((uintptr_t)span->base + ((span->pages - pages) << PAGE_SHIFT),
                                  alignment_pages << PAGE_SHIFT);
-    size_t lead = (size_t)(run - span->base) >> PAGE_SHIFT;
-    size_t tail = span->pages - lead - pages;
-    *dirty_pages = 0;
-    if (span->dirty_pages != 0)
-        *dirty_pages = bitmap_count(arena->dirty, arena_page(arena, run), pages);
+    (void)span_cut(span, run, pages);
+    *dirty_pages = span->dirty_pages;
     if (*dirty_pages != 0)
-        shard->dirty_high = larger_of(shard->dirty_high, shard->dirty_pages + span->dirty_pages);
-    size_t lead_dirty = 0;
-    if (lead > 0) {
-        lead_dirty = bitmap_count(arena->dirty, arena_page(arena, span->base), lead);
-        range_release(arena, span->base, lead, lead_dirty);
-    }
-    if (tail > 0)
-        range_release(arena, run + (pages << PAGE_SHIFT), tail,
-                      span->dirty_pages - lead_dirty - *dirty_pages);
+        shard->dirty_high = larger_of(shard->dirty_high, dirty_before);
     header_push(span);
     free_spans_note_dirty_low(shard);
     return run;

@@ -66,9 +66,6 @@ void span_end_purge(struct span *span);
  * threads do not exist in the child. */
 void spans_end_others_purges(struct page_shard *shard);
 
-/* Whether `mark` of a free span satisfies the invariant. */
-bool span_has_place(const struct span *span);
-
 /* Merges all loose spans with their free neighbours.
  * Returns: whether there were any. */
 bool spans_merge(struct page_shard *shard);
@@ -92,6 +89,11 @@ char *range_carve(struct page_shard *shard, size_t pages, size_t alignment_pages
 /* Makes a free span of a committed range that has no owner. The caller has made sure that an unused
  * header without a cold area exists. */
 void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_pages);
+
+/* Shortens a span that is out of the bins to the `pages` pages from `start` on. The other pages
+ * become free spans.
+ * Returns: false without an unused header for each of these; then nothing has changed. */
+bool span_cut(struct span *span, char *start, size_t pages);
 
 /* Frees the run `given`, if it is not NULL, and processes the stack of defer(): frees its runs and
  * keeps its headers. */

@@ -229,53 +229,33 @@ int pages_grow(struct page_shard *shard, size_t pages)
     enum arena_step step = ARENA_EXACTLY;
     if (batch >= HUGE_PAGES && !config_fences) /* fences would divide huge pages */
         step = grow_step_of(batch, needed);
-    int error = grow_by(shard, batch, needed, step);
+    int error = grow_anew(shard, batch, needed, step);
+    if (error == 0)
+        return 0;
     bool no_memory = error == -ENOMEM;
-    if (error != 0)
-        error = grow_by(shard, least, needed, ARENA_EXACTLY);
-    no_memory |= error == -ENOMEM;
-    if (error != 0)
-        error = grow_anew(shard, batch, needed, step);
-    if (error != 0)
-        error = grow_anew(shard, least, needed, ARENA_EXACTLY);
+    error = grow_anew(shard, least, needed, ARENA_EXACTLY);
     return error != 0 && no_memory ? -ENOMEM : error;
 }
 
-/* Makes the whole system pages of a free span a hole. Up to two parts of the span remain.
+/* Makes the whole system pages of a free span a hole.
  * Locking: shard's lock held.
- * Returns: the number of pages; 0 if there are none, or no header for a second part, or if the
- * system refuses. */
+ * Returns: the number of pages; 0 if there are none, or no headers for the rest of the span, or if
+ * the system refuses. */
 static cold size_t grow_uncommit_span(struct span *span)
 {
     struct arena *arena = span_arena(span);
-    char *start = (char *)align_up((uintptr_t)span->base, os_page_size());
-    char *end = (char *)align_down((uintptr_t)span_end(span), os_page_size());
-    size_t lead = (size_t)(start - span->base) >> PAGE_SHIFT;
-    size_t tail = (size_t)(span_end(span) - end) >> PAGE_SHIFT;
-    struct page_shard *shard = arena->shard;
-    if (start >= end || (lead != 0 && tail != 0 && shard->headers[0] == NULL))
+    char *start;
+    size_t pages = arena_whole_pages(span->base, span->pages, &start);
+    if (pages == 0)
         return 0;
-    size_t pages = (size_t)(end - start) >> PAGE_SHIFT;
     span_withdraw(span);
-    size_t lead_dirty = bitmap_count(arena->dirty, arena_page(arena, span->base), lead);
-    size_t dirty = bitmap_count(arena->dirty, arena_page(arena, start), pages);
-    size_t tail_dirty = span->dirty_pages - lead_dirty - dirty;
-    if (!arena_uncommit(arena, start, pages)) {
+    if (!span_cut(span, start, pages) || !arena_uncommit(arena, start, pages)) {
         span_release(arena, span);
         return 0;
     }
-    shard_count_committed(shard, 0 - pages);
-    fetch_add_relaxed(&pages_state.purged_pages, dirty);
-    if (lead + tail == 0) {
-        header_push(span);
-        return pages;
-    }
-    if (lead != 0 && tail != 0)
-        range_release(arena, end, tail, tail_dirty);
-    span->base = lead != 0 ? span->base : end;
-    span->pages = (uint32_t)(lead != 0 ? lead : tail);
-    store_relaxed(&span->dirty_pages, lead != 0 ? lead_dirty : tail_dirty);
-    span_release(arena, span);
+    shard_count_committed(arena->shard, 0 - pages);
+    fetch_add_relaxed(&pages_state.purged_pages, (size_t)span->dirty_pages);
+    header_push(span);
     return pages;
 }
 

@@ -131,7 +131,6 @@ static void inspect_arena_verify(struct arena *arena, size_t *free_pages, size_t
             check_internal(span->base == start && span->owner == 0);
             check_internal(shard_of(span) == arena->shard);
             check_internal(before == NULL || before->mark != 0 || span->mark != 0);
-            check_internal(span_has_place(span));
             check_internal(page_map_find(start + ((size_t)(span->pages - 1) << PAGE_SHIFT)) ==
                            span);
             check_internal(span->dirty_pages == bitmap_count(arena->dirty, page, span->pages));

@@ -440,10 +440,8 @@ bool pages_extend(struct span *span, size_t pages)
     size_t dirty_pages = 0;
     if (fits) {
         span_withdraw(right);
-        dirty_pages = bitmap_count(arena->dirty, arena_page(arena, end), more);
-        if (right->pages > more)
-            range_release(arena, end + (more << PAGE_SHIFT), right->pages - more,
-                          right->dirty_pages - dirty_pages);
+        (void)span_cut(right, end, more);
+        dirty_pages = right->dirty_pages;
         header_push(right);
         free_spans_note_dirty_low(shard);
         store_relaxed(&span->pages, (uint32_t)pages);

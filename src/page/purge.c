@@ -69,17 +69,6 @@ static seldom_called void purge_halves(struct arena *arena, char *start, size_t 
     }
 }
 
-/* The whole system pages within a span: `*start` gets their first byte.
- * Returns: their number in map pages. */
-static size_t purge_whole_inside(const struct span *span, char **start)
-{
-    size_t granule = os_page_size();
-    uintptr_t from = align_up((uintptr_t)span->base, granule);
-    uintptr_t to = align_down((uintptr_t)span_end(span), granule);
-    *start = (char *)from;
-    return to > from ? (to - from) >> PAGE_SHIFT : 0;
-}
-
 /* Purges `pages` pages, of which some are dirty, and the entries of the page map for them.
  * Returns: the number of these pages that the caller still has to mark as clean. */
 static size_t purge_inside(struct arena *arena, char *start, size_t pages, struct pass *pass)
@@ -96,15 +85,15 @@ static size_t purge_inside(struct arena *arena, char *start, size_t pages, struc
 
 size_t pages_purge_part(char *start, size_t pages)
 {
-    size_t granule = os_page_size();
-    uintptr_t from = align_up((uintptr_t)start, granule);
-    uintptr_t to = align_down((uintptr_t)start + (pages << PAGE_SHIFT), granule);
-    size_t cut = to > from ? arena_withdraw_advice((char *)from, to - from) : 0;
+    char *whole;
+    size_t purged = arena_whole_pages(start, pages, &whole);
+    if (purged == 0)
+        return 0;
+    size_t cut = arena_withdraw_advice(whole, purged << PAGE_SHIFT);
     if (unlikely(cut != 0))
         fetch_add_relaxed(&pages_state.small_pages, (cut * SMALL_TIMES) << HUGE_PAGE_SHIFT);
-    if (to <= from || os_purge((char *)from, to - from) != 0)
+    if (os_purge(whole, purged << PAGE_SHIFT) != 0)
         return 0;
-    size_t purged = (to - from) >> PAGE_SHIFT;
     fetch_add_relaxed(&pages_state.part_pages, purged);
     fetch_add_relaxed(&pages_state.part_purges, (size_t)1);
     return purged;
@@ -147,13 +136,6 @@ size_t pages_most_kept(void)
     return load_relaxed(&pages_state.pressed) ? 0 : cap_bytes / 8 >> PAGE_SHIFT;
 }
 
-/* Ends the count of pages that were being purged. */
-static void purge_end_purging(size_t pages, size_t dirty_pages)
-{
-    fetch_sub_relaxed(&pages_state.purging_pages, pages);
-    fetch_sub_relaxed(&pages_state.purging_dirty, dirty_pages);
-}
-
 /* The start of the shortest end of the pages from `first` to before `end` that has `wanted` dirty
  * pages, or `first` if there are fewer. */
 static size_t purge_find_dirty(const uint64_t *dirty, size_t first, size_t end, size_t wanted)
@@ -171,12 +153,11 @@ static size_t purge_find_dirty(const uint64_t *dirty, size_t first, size_t end, 
 }
 
 /* Shortens a span, which is out of the bins, to an end with `dirty_pages` dirty pages, without the
- * clean pages behind the last dirty one. The other pages become free spans. Without this cut each
- * purge of a part would pass the pages that the purges before it returned to the system again.
+ * clean pages behind the last dirty one. Without this cut each purge of a part would pass the pages
+ * that the purges before it returned to the system again.
  * Locking: shard's lock held. */
 static void purge_keep_end(struct span *span, size_t dirty_pages)
 {
-    struct page_shard *shard = shard_of(span);
     struct arena *arena = span_arena(span);
     size_t first = arena_page(arena, span->base);
     size_t end = purge_find_dirty(arena->dirty, first, first + span->pages, 1) + 1;
@@ -185,40 +166,25 @@ static void purge_keep_end(struct span *span, size_t dirty_pages)
     size_t granule = dirty_pages < HUGE_PAGE_BYTES >> PAGE_SHIFT ? os_page_size() : HUGE_PAGE_BYTES;
     uintptr_t from = align_down((uintptr_t)arena->base + (start << PAGE_SHIFT), granule);
     uintptr_t to = align_up((uintptr_t)arena->base + (end << PAGE_SHIFT), os_page_size());
-    char *base = span->base;
-    if (to < (uintptr_t)span_end(span) && shard->headers[0]) {
-        size_t rest = ((uintptr_t)span_end(span) - to) >> PAGE_SHIFT;
-        span->pages -= (uint32_t)rest;
-        range_release(arena, (char *)to, rest, 0);
-    }
-    if (from > (uintptr_t)base && shard->headers[0]) {
-        size_t lead = (from - (uintptr_t)base) >> PAGE_SHIFT;
-        size_t dirty = span->dirty_pages;
-        span->base = (char *)from;
-        span->pages -= (uint32_t)lead;
-        store_relaxed(&span->dirty_pages,
-                      bitmap_count(arena->dirty, first + lead, (size_t)span->pages));
-        range_release(arena, base, lead, dirty - span->dirty_pages);
-    }
+    from = larger_of(from, (uintptr_t)span->base);
+    to = smaller_of(to, (uintptr_t)span_end(span));
+    (void)span_cut(span, (char *)from, (to - from) >> PAGE_SHIFT); /* no header: it stays whole */
 }
 
-/* Returns a purged span to the bins.
- * Locking: shard's lock held. */
-static void purge_put_back(struct span *span)
+/* Returns a span to the bins; defers it while another thread forks, which `locked` excludes. */
+static void purge_put_back(struct span *span, bool locked)
 {
-    purge_end_purging(span->pages, span->dirty_pages);
-    span_end_purge(span);
-    span_release(span_arena(span), span);
-    free_spans_note_dirty_low(shard_of(span));
-}
-
-/* Returns a purged span while another thread forks: defers it. */
-static void purge_put_back_later(struct span *span)
-{
-    purge_end_purging(span->pages, span->dirty_pages);
-    store_relaxed(&span->dirty_pages, (size_t)span->pages); /* the bitmap has not been updated */
-    span->mark = SPAN_WAS_PURGED;
-    defer(span);
+    fetch_sub_relaxed(&pages_state.purging_pages, (size_t)span->pages);
+    fetch_sub_relaxed(&pages_state.purging_dirty, (size_t)span->dirty_pages);
+    if (locked) {
+        span_end_purge(span);
+        span_release(span_arena(span), span);
+        free_spans_note_dirty_low(shard_of(span));
+    } else {
+        store_relaxed(&span->dirty_pages, (size_t)span->pages); /* the bitmap was not updated */
+        span->mark = SPAN_WAS_PURGED;
+        defer(span);
+    }
 }
 
 /* Takes the longest dirty span of the shard out of the bins, or only its end if fewer pages are
@@ -237,7 +203,7 @@ static struct span *purge_take_dirty(struct page_shard *shard, size_t pages_want
         purge_keep_end(span, smaller_of(pages_wanted, span->dirty_pages));
         span_begin_purge(span);
         struct arena *arena = span_arena(span);
-        *pages = purge_whole_inside(span, start);
+        *pages = arena_whole_pages(span->base, span->pages, start);
         if (*pages != 0 && bitmap_count(arena->dirty, arena_page(arena, *start), *pages) == 0)
             *pages = 0;
     }
@@ -259,7 +225,7 @@ static bool purge_one(struct page_shard *shard, size_t pages_wanted, struct pass
     struct arena *arena = span_arena(span);
     size_t cleaned = pages != 0 ? purge_inside(arena, start, pages, pass) : 0;
     if (!shard_acquire(shard)) {
-        purge_put_back_later(span);
+        purge_put_back(span, false);
         return false;
     }
     arena_mark_clean(arena, start, cleaned);
@@ -270,7 +236,7 @@ static bool purge_one(struct page_shard *shard, size_t pages_wanted, struct pass
     fetch_add_relaxed(&pages_state.purged_pages, before - dirty);
     fetch_add_relaxed(&pages_state.purges, (size_t)(before != dirty));
     if (dirty == 0) {
-        purge_put_back(span);
+        purge_put_back(span, true);
     } else {
         span->next = pass->left;
         pass->left = span;
@@ -284,15 +250,12 @@ static bool purge_one(struct page_shard *shard, size_t pages_wanted, struct pass
 /* Returns the spans that the pass kept to the bins. */
 static void purge_end_pass(struct page_shard *shard, const struct pass *pass)
 {
-    bool purge_locked = shard_acquire(shard);
+    bool locked = shard_acquire(shard);
     for (struct span *span = pass->left, *next; span; span = next) {
         next = span->next;
-        if (purge_locked)
-            purge_put_back(span);
-        else
-            purge_put_back_later(span);
+        purge_put_back(span, locked);
     }
-    if (purge_locked)
+    if (locked)
         shard_release(shard);
 }
 
