@@ -193,7 +193,7 @@ static bool guarded_move(struct span *span, size_t old_bytes, size_t new_bytes)
     char *block = os_move(old, old_bytes, new_bytes + spare);
     if (block) {
         guarded_unmap_guards(old, old_bytes, (size_t)span->behind_pages << PAGE_SHIFT);
-        page_map_cover_prepared(block, PAGE_BYTES, &spares);
+        (void)page_map_cover_prepared(block, PAGE_BYTES, &spares);
         char *place = guarded_reserve(new_bytes, spare + guard, guard);
         bool settled = place && guarded_finish(block, new_bytes, spare, place);
         if (!settled)

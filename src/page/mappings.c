@@ -288,7 +288,7 @@ static bool mapping_move(struct span *span, size_t old_bytes, size_t new_bytes)
     if (unlikely(place == NULL) && kept_mapping_purge(SIZE_MAX) != 0)
         place = os_move(span->base, old_bytes, new_bytes);
     if (place) {
-        page_map_cover_prepared(place, covered, &spares);
+        (void)page_map_cover_prepared(place, covered, &spares);
         span->base = place;
     }
     page_map_set_page(span->base, span);

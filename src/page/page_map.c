@@ -100,8 +100,7 @@ static bool page_map_has_leaf(uintptr_t region, struct page_map_spares *spares)
     return true;
 }
 
-static int page_map_cover_regions(const void *start, size_t size_bytes,
-                                  struct page_map_spares *spares)
+int page_map_cover_prepared(const void *start, size_t size_bytes, struct page_map_spares *spares)
 {
     uintptr_t first = (uintptr_t)start >> REGION_SHIFT;
     uintptr_t last = ((uintptr_t)start + size_bytes - 1) >> REGION_SHIFT;
@@ -115,7 +114,7 @@ static int page_map_cover_regions(const void *start, size_t size_bytes,
 
 int page_map_cover(const void *start, size_t size_bytes)
 {
-    return page_map_cover_regions(start, size_bytes, NULL);
+    return page_map_cover_prepared(start, size_bytes, NULL);
 }
 
 int page_map_prepare(size_t size_bytes, struct page_map_spares *spares)
@@ -131,11 +130,6 @@ int page_map_prepare(size_t size_bytes, struct page_map_spares *spares)
         page_map_give_leaf(leaf, spares);
     }
     return 0;
-}
-
-void page_map_cover_prepared(const void *start, size_t size_bytes, struct page_map_spares *spares)
-{
-    (void)page_map_cover_regions(start, size_bytes, spares);
 }
 
 void page_map_drop(struct page_map_spares *spares)

@@ -122,7 +122,7 @@ int page_map_cover(const void *start, size_t size_bytes);
 int page_map_prepare(size_t size_bytes, struct page_map_spares *spares);
 
 /* Covers an address range like page_map_cover, with the leaves of page_map_prepare. */
-void page_map_cover_prepared(const void *start, size_t size_bytes, struct page_map_spares *spares);
+int page_map_cover_prepared(const void *start, size_t size_bytes, struct page_map_spares *spares);
 
 /* Unmaps the leaves that page_map_cover_prepared did not need. */
 void page_map_drop(struct page_map_spares *spares);
