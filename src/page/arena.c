@@ -164,20 +164,6 @@ static bool arena_is_hole(const struct arena *arena, size_t page)
     return (arena->holes[page / 64] >> page % 64 & 1) != 0;
 }
 
-/* The first page of a hole of `pages` pages; SIZE_MAX if there is none. */
-static size_t arena_find_hole(const struct arena *arena, size_t pages)
-{
-    size_t length = 0;
-    for (size_t page = 0; page < arena->frontier && arena->hole_pages >= pages; page++) {
-        if (arena->holes[page / 64] == 0)
-            page |= 63; /* the next word */
-        length = arena_is_hole(arena, page) ? length + 1 : 0;
-        if (length == pages)
-            return page + 1 - pages;
-    }
-    return SIZE_MAX;
-}
-
 /* The number of pages by which a claim of `pages` at the frontier must grow to end at the end of a
  * huge page; 0 where the arena ends before that.
  * Locking: shard's lock held. */
@@ -188,20 +174,27 @@ static size_t arena_pages_to_huge_end(const struct arena *arena, size_t pages)
     return more <= arena->pages - arena->frontier - pages ? more : 0;
 }
 
-/* Claims a hole, or a part of one; `*first` gets the first page.
+/* Claims up to `*claimed` pages of the first hole that has at least `least`; `*claimed` gets their
+ * number and `*first` the first of them. The page at the frontier is no hole.
  * Locking: shard's lock held.
- * Returns: NULL if no hole has enough pages. */
-static struct arena *arena_claim_hole(struct page_shard *shard, size_t pages, size_t *first)
+ * Returns: false if no hole has that many. */
+static bool arena_claim_hole(struct arena *arena, size_t *claimed, size_t least, size_t *first)
 {
-    for (struct arena *arena = shard->arenas; arena; arena = arena->next) {
-        *first = arena->hole_pages >= pages ? arena_find_hole(arena, pages) : SIZE_MAX;
-        if (*first == SIZE_MAX)
-            continue;
-        bitmap_clear(arena->holes, *first, pages);
-        arena->hole_pages -= pages;
-        return arena;
+    size_t end;
+    for (size_t page = 0; page < arena->frontier && arena->hole_pages >= least; page = end + 1) {
+        for (end = page; end - page < *claimed && arena_is_hole(arena, end);)
+            end++;
+        if (end - page >= least) {
+            *first = page;
+            *claimed = end - page;
+            bitmap_clear(arena->holes, page, end - page);
+            arena->hole_pages -= end - page;
+            return true;
+        }
+        if (arena->holes[end / 64] == 0)
+            end |= 63; /* the next word */
     }
-    return NULL;
+    return false;
 }
 
 /* Claims `*claimed` pages for arena_commit, from a hole or at a frontier; `*first` gets the first
@@ -211,15 +204,13 @@ static struct arena *arena_claim_hole(struct page_shard *shard, size_t pages, si
 static struct arena *arena_claim(struct page_shard *shard, size_t *claimed, size_t least,
                                  bool to_huge_end, size_t *first)
 {
-    size_t pages = *claimed;
-    struct arena *arena = arena_claim_hole(shard, pages, first);
-    if (arena == NULL && (arena = arena_claim_hole(shard, least, first)) != NULL)
-        *claimed = least;
+    struct arena *arena = shard->arenas;
+    for (; arena; arena = arena->next)
+        if (arena_claim_hole(arena, claimed, least, first))
+            return arena;
+    arena = arena_with_room(shard, *claimed);
     if (arena)
-        return arena;
-    arena = arena_with_room(shard, pages);
-    if (arena)
-        *claimed += to_huge_end ? arena_pages_to_huge_end(arena, pages) : 0;
+        *claimed += to_huge_end ? arena_pages_to_huge_end(arena, *claimed) : 0;
     else if ((arena = arena_with_room(shard, least)) != NULL)
         *claimed = arena->pages - arena->frontier;
     if (arena) {
@@ -384,9 +375,8 @@ size_t arena_withdraw_advice(const char *start, size_t size_bytes)
     uintptr_t first = (uintptr_t)start;
     uint64_t parts = arena_parts_of(arena, first, first + size_bytes);
     uintptr_t end = (uintptr_t)arena->base + (arena->pages << PAGE_SHIFT);
-    if ((load_relaxed(&arena->asked) & parts) == 0)
-        parts = 0;
-    else
+    parts &= load_relaxed(&arena->asked);
+    if (parts != 0)
         parts &= fetch_and_acq_rel(&arena->asked, ~parts);
     for (; parts != 0; parts &= parts - 1) {
         uintptr_t from = arena_part_start(arena, lowest_bit(parts));

@@ -81,8 +81,8 @@ enum arena_step {
 };
 
 /* Claims `*pages` pages of the shard and commits them; they belong to the caller, read zero and are
- * not counted yet (`committed_pages`). If no hole has that many, a hole of at least `least` serves;
- * if no arena has that many either, the rest of one that has `least`. `*pages` gets the number.
+ * not counted yet (`committed_pages`). A hole of at least `least` serves first; if no arena has
+ * that many behind its frontier, the rest of one that has `least`. `*pages` gets the number.
  * Locking: takes the shard's lock.
  * Returns: NULL with a negative errno in `*error`: -ENOSPC when no arena has enough pages, -EAGAIN
  * while the lock is frozen for a fork. */
