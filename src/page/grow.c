@@ -36,12 +36,9 @@ enum {
     HUGE_PAGES = 1 << HUGE_PAGE_SHIFT, /* pages of a huge page */
 };
 
-enum { GROWTHS = 2 };
-
-/* atomic, each: the last growths. A word has the start and, in its low bits, the length in
- * pages; 0: none. If threads grow at the same time, one growth may be missed. */
-static uintptr_t growths[GROWTHS];
-static unsigned growth_count; /* atomic: number of growths; its remainder is the next place */
+/* atomic, each: the last growth and the one before. A word has the start and, in its low bits, the
+ * length in pages; 0: none. If threads grow at the same time, one growth may be missed. */
+static uintptr_t growths[2];
 
 static_check((int)GROW_NOTED_MAX < (int)PAGE_BYTES, "a length fits beside an address");
 
@@ -49,8 +46,8 @@ void grow_note(const char *start, size_t pages)
 {
     if (pages > GROW_NOTED_MAX)
         return;
-    unsigned place = fetch_add_relaxed(&growth_count, 1u) % GROWTHS;
-    store_relaxed(&growths[place], (uintptr_t)start | pages);
+    uintptr_t before = exchange_acq_rel(&growths[0], (uintptr_t)start | pages);
+    store_relaxed(&growths[1], before);
 }
 
 /* The number of pages of a slab that are not known to be touched. `fresh_slot` is 1 in a slab that
@@ -64,11 +61,11 @@ static cold size_t grow_untouched_of(const struct span *slab, const struct slab_
     return shape->pages - smaller_of((bytes + PAGE_BYTES - 1) >> PAGE_SHIFT, (size_t)shape->pages);
 }
 
-/* The number of pages in a range that are not known to be touched. Stops when it exceeds `most`. */
-static cold size_t grow_untouched_between(const char *start, size_t pages, size_t most)
+/* The number of pages in a range that are not known to be touched. */
+static cold size_t grow_untouched_between(const char *start, size_t pages)
 {
     size_t untouched = 0;
-    for (size_t page = 0; page < pages && untouched <= most;) {
+    for (size_t page = 0; page < pages;) {
         struct span *span = page_map_find(start + (page << PAGE_SHIFT));
         unsigned tag = load_relaxed(&span->tag);
         const struct slab_shape *shape =
@@ -83,21 +80,16 @@ cold bool grow_is_touched(void)
 {
     enum { PART = 4 }; /* one page in 4 may be untouched: slabs that were just opened, free runs */
     size_t pages = 0;
-    for (int i = 0; i < GROWTHS; i++) {
-        size_t length = load_relaxed(&growths[i]) % PAGE_BYTES;
+    size_t untouched = 0;
+    for (int i = 0; i < 2; i++) {
+        uintptr_t noted = load_relaxed(&growths[i]);
+        size_t length = noted % PAGE_BYTES;
         if (length == 0)
             return false;
         pages += length;
+        untouched += grow_untouched_between((const char *)(noted - length), length);
     }
-    size_t most = pages / PART;
-    size_t untouched = 0;
-    for (int i = 0; i < GROWTHS && untouched <= most; i++) {
-        uintptr_t noted = load_relaxed(&growths[i]);
-        size_t length = noted % PAGE_BYTES;
-        untouched +=
-            grow_untouched_between((const char *)(noted - length), length, most - untouched);
-    }
-    return untouched <= most;
+    return untouched <= pages / PART;
 }
 
 /* Defers a new free run, divided by fences into stretches of at least `least` pages each. The
@@ -131,15 +123,18 @@ static void grow_defer_fenced(struct span *span, size_t least)
 }
 
 /* Commits `pages` pages, or the rest of an arena, and defers them as free runs, `needed` of them in
- * one run.
- * Returns: 0 or a negative errno, -ENOSPC when no arena has enough pages. */
+ * one run. Adds an arena if none has enough pages.
+ * Returns: 0 or a negative errno. */
 static int grow_by(struct page_shard *shard, size_t pages, size_t needed, enum arena_step step)
 {
     struct span *span = header_take(shard, 0);
     if (span == NULL)
         return -ENOBUFS;
     int error = 0;
-    char *base = arena_commit(shard, &pages, needed + fence_pages(), step, &error);
+    char *base;
+    do
+        base = arena_commit(shard, &pages, needed + fence_pages(), step, &error);
+    while (base == NULL && error == -ENOSPC && (error = arena_add(shard, pages)) == 0);
     if (base == NULL) {
         header_return(span);
         return error;
@@ -157,16 +152,6 @@ static int grow_by(struct page_shard *shard, size_t pages, size_t needed, enum a
     return 0;
 }
 
-/* Commits `pages` pages like grow_by, and adds an arena if none has enough pages.
- * Returns: 0 or a negative errno. */
-static int grow_anew(struct page_shard *shard, size_t pages, size_t needed, enum arena_step step)
-{
-    int error = grow_by(shard, pages, needed, step);
-    while (error == -ENOSPC && (error = arena_add(shard, pages)) == 0)
-        error = grow_by(shard, pages, needed, step);
-    return error;
-}
-
 /* Whether the next growth has to be in small pages, after huge pages that were cut (purge.c).
  * Subtracts the growth from what is still due. */
 static bool grow_owes_small_pages(size_t pages)
@@ -179,26 +164,20 @@ static bool grow_owes_small_pages(size_t pages)
     return true;
 }
 
-/* Whether a large heap may grow in huge pages, if the program has touched the last growths: not for
- * a long run, which the program may not fill, nor near a limit, nor after huge pages were cut. */
-static bool grow_may_be_huge(size_t pages)
-{
-    return pages <= GROWTH_MAX_PAGES && limits_admit_huge_pages(pages) &&
-           !grow_owes_small_pages(pages);
-}
-
 /* Chooses the pages of the next growth, of at least one huge page, for a run of `needed` pages.
- * With HUGE_PAGES_AUTO, a large heap asks for huge pages where it may. A large heap that may not,
- * and a heap of any size whose program has not touched the last growths, refuses them: the system
- * may be set to use huge pages without a request. All else is left to the system. So is a run
- * above GROWTH_MAX_PAGES: it is not known whether the program will fill it. */
+ * With HUGE_PAGES_AUTO, a large heap whose program has touched the last growths asks for huge
+ * pages: not for a run above GROWTH_MAX_PAGES, which the program may not fill, nor near a limit,
+ * nor after huge pages were cut. A large heap that may not ask, and a heap of any size whose
+ * program has not touched the last growths, refuses huge pages, because the system may be set to
+ * use them without a request. All else is left to the system. */
 static enum arena_step grow_step_of(size_t pages, size_t needed)
 {
     if (load_relaxed(&pages_state.limits.huge_pages) != HUGE_PAGES_AUTO)
         return ARENA_TO_HUGE_END;
     bool large = load_relaxed(&pages_state.committed_pages) >= HUGE_PAGES_FROM_BYTES >> PAGE_SHIFT;
     bool touched = grow_is_touched();
-    if (large && touched && grow_may_be_huge(pages))
+    if (large && touched && pages <= GROWTH_MAX_PAGES && limits_admit_huge_pages(pages) &&
+        !grow_owes_small_pages(pages))
         return ARENA_IN_HUGE_PAGES;
     bool small = (large || !touched) && needed < HUGE_PAGES;
     return small ? ARENA_IN_SMALL_PAGES : ARENA_TO_HUGE_END;
@@ -229,11 +208,11 @@ int pages_grow(struct page_shard *shard, size_t pages)
     enum arena_step step = ARENA_EXACTLY;
     if (batch >= HUGE_PAGES && !config_fences) /* fences would divide huge pages */
         step = grow_step_of(batch, needed);
-    int error = grow_anew(shard, batch, needed, step);
+    int error = grow_by(shard, batch, needed, step);
     if (error == 0)
         return 0;
     bool no_memory = error == -ENOMEM;
-    error = grow_anew(shard, least, needed, ARENA_EXACTLY);
+    error = grow_by(shard, least, needed, ARENA_EXACTLY);
     return error != 0 && no_memory ? -ENOMEM : error;
 }
 
@@ -334,25 +313,18 @@ static cold char *grow_steal_free(struct page_shard *shard, size_t *pages)
     return stolen;
 }
 
-/* Takes pages for ever, zero: from behind a frontier, or from a free span.
- * Returns: NULL when no arena has them, or while the locks are frozen. */
-static cold char *grow_steal(size_t pages)
-{
-    char *start = NULL;
-    for (unsigned i = 0; i < shard_count() && start == NULL; i++) {
-        int error = 0;
-        size_t claimed = pages;
-        start = arena_commit(&page_shards[i], &claimed, pages, ARENA_EXACTLY, &error);
-    }
-    for (unsigned i = 0; i < shard_count() && start == NULL; i++)
-        start = grow_steal_free(&page_shards[i], &pages);
-    return start;
-}
-
+/* From behind a frontier, or else from a free span. */
 cold char *arena_pages_for_metadata(size_t size_bytes)
 {
     size_t fence = os_page_size();
-    char *start = grow_steal((size_bytes + 2 * fence) >> PAGE_SHIFT);
+    size_t pages = (size_bytes + 2 * fence) >> PAGE_SHIFT;
+    char *start = NULL;
+    for (unsigned i = 0; i < shard_count() && start == NULL; i++) {
+        int error = 0;
+        start = arena_commit(&page_shards[i], &pages, pages, ARENA_EXACTLY, &error);
+    }
+    for (unsigned i = 0; i < shard_count() && start == NULL; i++)
+        start = grow_steal_free(&page_shards[i], &pages);
     if (start == NULL)
         return NULL;
     char *end = start + fence + size_bytes;
