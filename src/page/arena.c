@@ -12,8 +12,7 @@
 enum {
     FIRST_PAGES = (1 << 20) >> PAGE_SHIFT,
     STEP_PAGES = (64 << 20) >> PAGE_SHIFT,
-    GROWTH = 8, /* an arena is 8 times what is reserved, at most a step; from four steps on a
-                   quarter of it */
+    GROWTH = 8, /* an arena is 8 times what is reserved, at most a step or a quarter of it */
     SMALLEST_PAGES = (64 << 10) >> PAGE_SHIFT,
     ALIGNED_FROM_BYTES = 2 * HUGE_PAGE_BYTES, /* from here on it begins at a huge page's start */
 };
@@ -26,8 +25,6 @@ size_t arenas_count;
 
 /* Acquire: pairs with arena_insert. */
 size_t arena_count(void) { return load_acquire(&arenas_count); }
-
-struct arena *arena_at(size_t index) { return arenas_added[index]; }
 
 static bool arena_holds(const struct arena *arena, const void *address)
 {
@@ -143,9 +140,8 @@ int arena_add(struct page_shard *shard, size_t pages)
     if (least > LARGEST_PAGES)
         return -ENOSPC;
     size_t reserved = load_relaxed(&shard->reserved_pages);
-    size_t step = reserved < 4 * STEP_PAGES
-                      ? smaller_of(larger_of(GROWTH * reserved, FIRST_PAGES), STEP_PAGES)
-                      : align_up(reserved / 4, STEP_PAGES);
+    size_t most = larger_of(align_up(reserved / 4, STEP_PAGES), STEP_PAGES);
+    size_t step = smaller_of(larger_of(GROWTH * reserved, FIRST_PAGES), most);
     step = smaller_of(larger_of(step, least), LARGEST_PAGES);
     struct arena *arena = NULL;
     for (; arena == NULL; step = larger_of(align_up(step / 4, SMALLEST_PAGES), least)) {
@@ -356,13 +352,12 @@ static void arena_ask_for_huge_pages(struct arena *arena, char *start, size_t pa
     store_relaxed(&any_asked, true);
 }
 
-void arena_mark_rests(struct arena *arena, const char *start, size_t pages)
+void arena_mark_rests(struct arena *arena, uintptr_t from, uintptr_t to)
 {
-    uintptr_t from = (uintptr_t)start;
-    uint64_t parts = arena_parts_of(arena, from, from + (pages << PAGE_SHIFT));
-    if ((load_relaxed(&arena->begun) & parts) == 0)
+    if (from == to || (load_relaxed(&arena->begun) & arena_parts_of(arena, from, to)) == 0)
         return;
-    for (size_t page = arena_page(arena, start), end = page + pages; page < end; page++)
+    size_t page = arena_page(arena, (const char *)from);
+    for (size_t end = page + ((to - from) >> PAGE_SHIFT); page < end; page++)
         if (bitmap_count(arena->purged, page, 1) == 0)
             bitmap_set(arena->dirty, page, 1);
 }

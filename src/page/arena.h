@@ -19,7 +19,7 @@
  * it is needed.
  *
  * Threads: an arena belongs to a shard (state.h), whose lock protects its list of arenas, the
- * frontiers and the holes. Arenas are never given back. arena_at, arena_of and span_arena need no
+ * frontiers and the holes. Arenas are never given back. arena_of and span_arena need no
  * lock: they read a list where an entry is stored before the count or the pointer that admits it.
  * Locking: shard's lock held, for functions without another tag; arena_page needs none.
  */
@@ -107,7 +107,7 @@ size_t arena_withdraw_advice(const char *start, size_t size_bytes);
 /* Marks those clean pages of a part of a huge page as dirty that may be resident because another
  * part of it was handed out: huge pages were requested there, and the pages were never purged.
  * Pages that were holes count as purged, so a rest among them stays. */
-void arena_mark_rests(struct arena *arena, const char *start, size_t pages);
+void arena_mark_rests(struct arena *arena, uintptr_t from, uintptr_t to);
 
 /* All arenas in the order of their addition. The first arenas_count entries are const and may be
  * read without a lock. */
@@ -117,10 +117,6 @@ extern hidden_data size_t arenas_count;                     /* atomic, page lock
 /* The number of arenas.
  * Threads: any. */
 size_t arena_count(void);
-
-/* The arena at an index below arena_count().
- * Threads: any. */
-struct arena *arena_at(size_t index);
 
 /* The whole system pages within a range: `*whole` gets their first byte.
  * Returns: their number in map pages. */

@@ -215,11 +215,6 @@ void spans_end_others_purges(struct page_shard *shard)
     }
 }
 
-void free_spans_note_dirty_low(struct page_shard *shard)
-{
-    shard->dirty_low = smaller_of(shard->dirty_low, shard->dirty_pages);
-}
-
 struct span *span_free_neighbour(const struct arena *arena, const char *page)
 {
     if (page < arena->base || arena_page(arena, page) >= arena->frontier)
@@ -267,16 +262,15 @@ bool spans_merge(struct page_shard *shard)
 static void free_spans_mark_rest(struct span *span)
 {
     struct arena *arena = span_arena(span);
-    char *end = span_end(span);
     if (load_relaxed(&arena->begun) == 0)
         return;
+    uintptr_t start = (uintptr_t)span->base;
+    uintptr_t end = (uintptr_t)span_end(span);
+    uintptr_t first = smaller_of(align_up(start, HUGE_PAGE_BYTES), end);
+    uintptr_t last = larger_of(align_down(end, HUGE_PAGE_BYTES), first);
     span_withdraw(span);
-    for (char *part = span->base, *next; part < end; part = next) {
-        uintptr_t huge_end = align_down((uintptr_t)part, HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES;
-        next = (char *)smaller_of(huge_end, (uintptr_t)end);
-        if (next - part != HUGE_PAGE_BYTES)
-            arena_mark_rests(arena, part, (size_t)(next - part) >> PAGE_SHIFT);
-    }
+    arena_mark_rests(arena, start, first);
+    arena_mark_rests(arena, last, end);
     store_relaxed(&span->dirty_pages,
                   bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages));
     free_spans_enter(span);
@@ -356,7 +350,6 @@ char *range_carve(struct page_shard *shard, size_t pages, size_t alignment_pages
     if (*dirty_pages != 0)
         shard->dirty_high = larger_of(shard->dirty_high, dirty_before);
     header_push(span);
-    free_spans_note_dirty_low(shard);
     return run;
 }
 

@@ -103,9 +103,4 @@ void free_spans_settle(struct page_shard *shard, struct span *given);
  * Locking: none held. */
 void free_spans_settle_all(void);
 
-/* Updates the lowest number of dirty pages in this interval. Called at the end of each operation
- * that takes dirty pages, not during it, because spans that leave the bins only to be cut or merged
- * were not needed. */
-void free_spans_note_dirty_low(struct page_shard *shard);
-
 #endif

@@ -255,7 +255,6 @@ static cold size_t grow_uncommit(struct page_shard *shard, size_t pages, size_t 
                span->pages >= least)
             done += step = grow_uncommit_span(span);
     }
-    free_spans_note_dirty_low(shard);
     shard_release(shard);
     return done;
 }
@@ -303,7 +302,6 @@ static cold char *grow_steal_free(struct page_shard *shard, size_t *pages)
         store_relaxed(&span->dirty_pages,
                       bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages));
         span_release(arena, span);
-        free_spans_note_dirty_low(shard);
         /* from now on neither free nor in use by a span */
         shard_count_committed(shard, 0 - *pages);
     }

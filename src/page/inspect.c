@@ -29,7 +29,7 @@ void pages_read_stats(struct page_stats *stats)
         .dirty_bytes = (dirty_pages << PAGE_SHIFT) + kept,
         .huge_bytes = load_relaxed(&pages_state.huge_pages) << PAGE_SHIFT,
         .huge_count = load_relaxed(&pages_state.huge_count),
-        .meta_bytes = meta_bytes(),
+        .meta_bytes = load_relaxed(&meta_total_bytes),
         .purged_bytes =
             (load_relaxed(&pages_state.purged_pages) + load_relaxed(&pages_state.part_pages))
             << PAGE_SHIFT,
@@ -77,7 +77,7 @@ bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context)
 {
     size_t before = 0; /* pages of earlier arenas */
     for (size_t i = 0; i < arena_count(); i++) {
-        struct arena *arena = arena_at(i);
+        struct arena *arena = arenas_added[i];
         if (*at < before + arena->pages) {
             size_t page = inspect_arena_walk(arena, *at - before, &spans, visit, context);
             *at = before + page;

@@ -236,5 +236,3 @@ at_process_start void meta_start(char *(*steal_pages)(size_t size_bytes))
 {
     store_release(&last_resort, steal_pages); /* release: pairs with meta_take_from_arena */
 }
-
-size_t meta_bytes(void) { return load_relaxed(&meta_total_bytes); }

@@ -58,9 +58,6 @@ void meta_start(char *(*steal_pages)(size_t size_bytes));
 /* atomic: address space in use for metadata */
 extern hidden_data size_t meta_total_bytes;
 
-/* The address space in use for metadata. */
-size_t meta_bytes(void);
-
 enum { META_CHUNK_BYTES = 256 * 1024 }; /* the longest chunk, except for larger pieces */
 
 #endif

@@ -443,7 +443,6 @@ bool pages_extend(struct span *span, size_t pages)
         (void)span_cut(right, end, more);
         dirty_pages = right->dirty_pages;
         header_push(right);
-        free_spans_note_dirty_low(shard);
         store_relaxed(&span->pages, (uint32_t)pages);
     }
     shard_release(shard);

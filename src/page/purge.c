@@ -179,7 +179,6 @@ static void purge_put_back(struct span *span, bool locked)
     if (locked) {
         span_end_purge(span);
         span_release(span_arena(span), span);
-        free_spans_note_dirty_low(shard_of(span));
     } else {
         store_relaxed(&span->dirty_pages, (size_t)span->pages); /* the bitmap was not updated */
         span->mark = SPAN_WAS_PURGED;

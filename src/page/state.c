@@ -82,6 +82,7 @@ static void shard_tell(struct page_shard *shard)
 
 void shard_release(struct page_shard *shard)
 {
+    shard->dirty_low = smaller_of(shard->dirty_low, shard->dirty_pages);
     shard_tell(shard);
     if (unlikely(shard->has_page_lock)) {
         shard->has_page_lock = false;

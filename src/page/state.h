@@ -55,7 +55,8 @@ struct page_shard {
     /* Written with each span that leaves or enters the bins. */
     size_t free_pages cache_aligned; /* shard's lock, atomic: sum over free spans */
     size_t dirty_pages;              /* shard's lock, atomic: sum over free spans */
-    size_t dirty_low;       /* shard's lock: lowest dirty_pages since the decay interval began */
+    size_t dirty_low;       /* shard's lock: lowest dirty_pages at a release of the lock since the
+                               decay interval began */
     size_t dirty_high;      /* shard's lock: highest dirty_pages before a take of some since then */
     struct arena *arenas;   /* atomic, shard's lock to write: its arenas, the newest first */
     struct span *purging;   /* shard's lock: spans that are being purged, see span_begin_purge */

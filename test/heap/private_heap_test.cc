@@ -122,14 +122,14 @@ TEST_F(PrivateHeap, ManyHeapsInTurnNeedTheMetadataOfOne)
         private_heap_end(private_heap_);
         private_heap_ = make();
     }
-    const size_t before = meta_bytes();
+    const size_t before = load_relaxed(&meta_total_bytes);
     for (int i = 0; i < 2000; i++) {
         ASSERT_NE(private_heap_alloc(private_heap_, 100, 1), nullptr);
         ASSERT_NE(private_heap_alloc(private_heap_, 100 * kKiB, 1), nullptr);
         private_heap_end(private_heap_);
         private_heap_ = make();
     }
-    EXPECT_EQ(meta_bytes(), before);
+    EXPECT_EQ(load_relaxed(&meta_total_bytes), before);
 }
 
 TEST_F(PrivateHeap, FreesOfOtherThreadsComeHomeToTheNextAllocation)

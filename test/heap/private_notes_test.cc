@@ -35,7 +35,7 @@ TEST_F(PrivateNotes, NotesOfFreedBlocksServeNewOnes)
     std::vector<void *> blocks(50);
     for (auto &block : blocks)
         block = take(40 * kKiB);
-    const size_t before = meta_bytes();
+    const size_t before = load_relaxed(&meta_total_bytes);
     for (int round = 0; round < 100; round++) {
         in_thread([&] {
             for (void *block : blocks)
@@ -44,7 +44,8 @@ TEST_F(PrivateNotes, NotesOfFreedBlocksServeNewOnes)
         for (auto &block : blocks)
             block = take(40 * kKiB);
     }
-    EXPECT_LE(meta_bytes(), before + 64 * kKiB) << "more than the heaps of the threads";
+    EXPECT_LE(load_relaxed(&meta_total_bytes), before + 64 * kKiB)
+        << "more than the heaps of the threads";
 }
 
 // The state that a fork may copy: another thread had taken the tag of the block and not yet left

@@ -163,8 +163,8 @@ TEST(MetadataFence, StandsBeforeAndBehindAllOfIt)
     pages_each(note_span, nullptr);
     heaps_each(note_heap, nullptr);
     for (size_t i = 0; i < arena_count(); i++) {
-        note(arena_at(i));
-        note(arena_at(i)->dirty);
+        note(arenas_added[i]);
+        note(arenas_added[i]->dirty);
     }
     for (size_t kind = 0; kind < META_KINDS; kind++)
         note(meta_take(static_cast<enum meta_kind>(kind), 64));
@@ -193,7 +193,7 @@ TEST(MetadataFence, StandsBeforeAndBehindAllOfIt)
         EXPECT_TRUE(stretch.fenced_behind)
             << std::hex << address << " in " << stretch.start << " to " << stretch.end;
     }
-    EXPECT_LE(bytes, meta_bytes() + 40 * sizeof(struct page_leaf));
+    EXPECT_LE(bytes, load_relaxed(&meta_total_bytes) + 40 * sizeof(struct page_leaf));
     for (const Load &load : loads)
         for (void *block : load.blocks) {
             const auto place = reinterpret_cast<uintptr_t>(block);

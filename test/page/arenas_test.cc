@@ -39,12 +39,12 @@ class Arena : public testing::Test
         const size_t before = arena_count();
         std::vector<struct arena *> known;
         for (size_t i = 0; i < before; i++)
-            known.push_back(arena_at(i));
+            known.push_back(arenas_added[i]);
         if (arena_add(page_layer::shard, pages) != 0 || arena_count() != before + 1)
             return nullptr;
         for (size_t i = 0; i <= before; i++)
-            if (i == before || known[i] != arena_at(i))
-                return arena_at(i);
+            if (i == before || known[i] != arenas_added[i])
+                return arenas_added[i];
         return nullptr;
     }
 };
@@ -79,7 +79,7 @@ TEST(ArenaPlace, TheFirstBeginsInTheLowerHalfOfARegion)
             page_layer::start();
             if (arena_add(page_layer::shard, 1) != 0)
                 _exit(1);
-            const auto base = reinterpret_cast<uintptr_t>(arena_at(0)->base);
+            const auto base = reinterpret_cast<uintptr_t>(arenas_added[0]->base);
             _exit(base >> (REGION_SHIFT - 1) & 1 ? 2 : 0);
         }
         int status = 0;
@@ -97,9 +97,9 @@ TEST_F(Arena, AllAreFoundByAddressAndListedByAge)
         known.push_back(arena);
     }
     for (size_t i = 0; i < 5; i++)
-        EXPECT_EQ(arena_at(arena_count() - 5 + i), known[i]);
+        EXPECT_EQ(arenas_added[arena_count() - 5 + i], known[i]);
     for (size_t i = 0; i < arena_count(); i++)
-        EXPECT_EQ(arena_of(arena_at(i)->base + PAGE_BYTES), arena_at(i));
+        EXPECT_EQ(arena_of(arenas_added[i]->base + PAGE_BYTES), arenas_added[i]);
 }
 
 // A reader must not see the raised count before the new entry is stored.
@@ -112,7 +112,7 @@ TEST_F(Arena, ReadersMeetOnlyWholeEntries)
             const size_t count = arena_count();
             std::set<struct arena *> seen;
             for (size_t i = 0; i < count; i++) {
-                struct arena *arena = arena_at(i);
+                struct arena *arena = arenas_added[i];
                 ASSERT_NE(arena, nullptr);
                 ASSERT_TRUE(seen.insert(arena).second) << "twice";
                 reserved += arena->pages;
@@ -270,14 +270,14 @@ TEST_F(Arena, ThreadsAddTogether)
         thread.join();
     ASSERT_EQ(arena_count(), before + 20);
     for (size_t i = 0; i < arena_count(); i++)
-        EXPECT_EQ(arena_of(arena_at(i)->base), arena_at(i));
+        EXPECT_EQ(arena_of(arenas_added[i]->base), arenas_added[i]);
 }
 
 TEST(ArenaDeathTest, ReservedMemoryIsNotUsable)
 {
     page_layer::start();
     ASSERT_EQ(arena_add(page_layer::shard, 1), 0);
-    volatile char *inside = arena_at(arena_count() - 1)->base + 100 * PAGE_BYTES;
+    volatile char *inside = arenas_added[arena_count() - 1]->base + 100 * PAGE_BYTES;
     EXPECT_DEATH(*inside = 1, "");
 }
 
@@ -474,7 +474,7 @@ TEST_F(Grow, FromAHugePageOnItIsByWholeOnes)
         const size_t before = page_layer::stats().committed_bytes;
         const size_t arenas = arena_count();
         ASSERT_TRUE(grow(1));
-        const struct arena *newest = arena_at(arenas - 1);
+        const struct arena *newest = arenas_added[arenas - 1];
         const size_t left = newest->pages - newest->frontier;
         const size_t grown = page_layer::stats().committed_bytes - before;
         EXPECT_TRUE(grown >= HUGE_PAGE_BYTES || left == 0) << grown << ", not an arena's rest";

@@ -75,10 +75,10 @@ TEST(Meta, PiecesMayBeLargerThanAChunk)
 
 TEST(Meta, BytesInUseAreCounted)
 {
-    const size_t before = meta_bytes();
+    const size_t before = load_relaxed(&meta_total_bytes);
     for (int i = 0; i < 8; i++)
         ASSERT_NE(meta_take(META_COLD, META_CHUNK_BYTES), nullptr);
-    const size_t more = meta_bytes() - before;
+    const size_t more = load_relaxed(&meta_total_bytes) - before;
     EXPECT_GE(more, 8u * META_CHUNK_BYTES);
     EXPECT_LE(more, 9u * META_CHUNK_BYTES);
 }
@@ -88,12 +88,12 @@ TEST(Meta, RefusalGivesNullAndLaterWorks)
     if (!config_debug)
         GTEST_SKIP() << "faults are injected in debug builds";
     for (enum meta_kind kind : {META_HOT, META_COLD}) {
-        const size_t before = meta_bytes();
+        const size_t before = load_relaxed(&meta_total_bytes);
         os_fault_plan(0, SIZE_MAX / 2, ENOMEM);
         EXPECT_EQ(meta_take(kind, META_CHUNK_BYTES), nullptr);
         EXPECT_EQ(meta_take(kind, META_CHUNK_BYTES), nullptr);
         os_fault_plan(0, 0, 0);
-        EXPECT_EQ(meta_bytes(), before);
+        EXPECT_EQ(load_relaxed(&meta_total_bytes), before);
         char *piece = static_cast<char *>(meta_take(kind, META_CHUNK_BYTES));
         ASSERT_NE(piece, nullptr);
         memset(piece, 1, META_CHUNK_BYTES);
@@ -339,10 +339,10 @@ class MetadataPagesDeathTest : public testing::Test
     {
         std::vector<size_t> frontiers;
         for (size_t i = 0; i < arena_count(); i++)
-            frontiers.push_back(std::exchange(arena_at(i)->frontier, arena_at(i)->pages));
+            frontiers.push_back(std::exchange(arenas_added[i]->frontier, arenas_added[i]->pages));
         char *stolen = arena_pages_for_metadata(bytes);
         for (size_t i = 0; i < frontiers.size(); i++)
-            arena_at(i)->frontier = frontiers[i];
+            arenas_added[i]->frontier = frontiers[i];
         return stolen;
     }
 };

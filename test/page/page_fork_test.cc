@@ -103,14 +103,14 @@ TEST_F(PageFork, ManyForksMakeNoMoreHeadersThanOne)
 {
     for (int i = 0; i < 3; i++)
         give_all(take_while_frozen());
-    const size_t before = meta_bytes();
+    const size_t before = load_relaxed(&meta_total_bytes);
     for (int i = 0; i < 500; i++) {
         const std::vector<struct span *> slabs = take_while_frozen();
         for (struct span *slab : slabs)
             ASSERT_NE(slab, nullptr);
         give_all(slabs);
     }
-    EXPECT_EQ(meta_bytes(), before);
+    EXPECT_EQ(load_relaxed(&meta_total_bytes), before);
     pages_verify();
 }
 
@@ -119,13 +119,13 @@ TEST_F(PageFork, GrowthThatMeetsForksMakesNoHeaders)
 {
     give_all(take_while_frozen());
     ASSERT_NE(meta_take(META_HOT, 1), nullptr); // the chunk for the headers of growths
-    const size_t before = meta_bytes();
+    const size_t before = load_relaxed(&meta_total_bytes);
     for (int i = 0; i < 1000; i++) {
         pages_freeze();
         std::thread([] { EXPECT_EQ(pages_grow(page_layer::shard, 1), -EAGAIN); }).join();
         pages_thaw();
     }
-    EXPECT_EQ(meta_bytes(), before);
+    EXPECT_EQ(load_relaxed(&meta_total_bytes), before);
     pages_verify();
 }
 
@@ -145,10 +145,10 @@ TEST_F(PageFork, HeadersThatBecomeThoseOfRunsServeTheNextFork)
     };
     for (int i = 0; i < 20; i++)
         fork_once();
-    const size_t before = meta_bytes();
+    const size_t before = load_relaxed(&meta_total_bytes);
     for (int i = 0; i < 3000; i++)
         fork_once();
-    EXPECT_EQ(meta_bytes(), before);
+    EXPECT_EQ(load_relaxed(&meta_total_bytes), before);
     pages_verify();
 }
 
@@ -184,7 +184,7 @@ TEST_F(PageFork, TheChildHasTheHeadersAndTheChunksOfItsParent)
 TEST_F(PageFork, AThreadThatNeedsAnArenaTakesAForkRun)
 {
     enum { PAGES = 1 << 16 };
-    const size_t before = meta_bytes();
+    const size_t before = load_relaxed(&meta_total_bytes);
     lock_freeze(&pages_state.lock);
     std::thread([] {
         for (int i = 0; i < 100; i++) {
@@ -195,7 +195,7 @@ TEST_F(PageFork, AThreadThatNeedsAnArenaTakesAForkRun)
         }
     }).join();
     lock_thaw(&pages_state.lock);
-    EXPECT_LE(meta_bytes(), before + 64 * 1024);
+    EXPECT_LE(load_relaxed(&meta_total_bytes), before + 64 * 1024);
     pages_verify();
 }
 
@@ -224,7 +224,7 @@ TEST_F(PageFork, ThreadsThatReplaceRunsDuringForksMakeFewHeaders)
                 if (slab)
                     give_all({slab});
         });
-    const size_t before = meta_bytes();
+    const size_t before = load_relaxed(&meta_total_bytes);
     for (int i = 0; i < 1000; i++) {
         pages_freeze();
         usleep(50);
@@ -234,7 +234,7 @@ TEST_F(PageFork, ThreadsThatReplaceRunsDuringForksMakeFewHeaders)
     over = true;
     for (std::thread &thread : threads)
         thread.join();
-    EXPECT_LE(meta_bytes(), before + 512 * 1024);
+    EXPECT_LE(load_relaxed(&meta_total_bytes), before + 512 * 1024);
     pages_verify();
 }
 

@@ -282,7 +282,7 @@ TEST(PageLayout, LeadsToTheArenasAndTheirCounts)
     ASSERT_EQ(count, arena_count());
     bool found = false;
     for (uint64_t i = 0; i < count; i++) {
-        const void *arena = arena_at(i);
+        const void *arena = arenas_added[i];
         EXPECT_EQ(word_at(page_layout.arenas, 8 * i), reinterpret_cast<uintptr_t>(arena));
         uint64_t base = value_of(arena, page_layout.arena_base);
         uint64_t bytes = value_of(arena, page_layout.arena_pages) << page_layout.page_shift;
