@@ -47,7 +47,7 @@ bool pages_holds(const void *address)
 
 struct arena *span_arena(const struct span *span)
 {
-    /* Acquire: pairs with arena_insert_locked. */
+    /* Acquire: pairs with arena_insert. */
     for (struct arena *arena = load_acquire(&shard_of(span)->arenas); arena; arena = arena->next)
         if (arena_holds(arena, span->base))
             return arena;
@@ -102,34 +102,27 @@ static struct arena *arena_reserve(struct page_shard *shard, size_t pages)
     return arena;
 }
 
-static bool arena_insert_locked(struct arena *arena)
-{
-    struct page_shard *shard = arena->shard;
-    size_t place = arenas_count;
-    if (place == ARENA_LIMIT)
-        return false;
-    arenas_added[place] = arena;
-    test_delay();
-    store_release(&arenas_count, place + 1); /* release: pairs with arena_count */
-    store_relaxed(&pages_state.reserved_pages, pages_state.reserved_pages + arena->pages);
-    arena->next = shard->arenas;
-    store_release(&shard->arenas, arena); /* pairs with span_arena */
-    store_relaxed(&shard->reserved_pages, shard->reserved_pages + arena->pages);
-    return true;
-}
-
 /* Adds an arena to the lists. Not shard_acquire, because the page lock is needed in any case. */
 static int arena_insert(struct arena *arena)
 {
-    int error = -EAGAIN;
-    if (!lock_acquire(&arena->shard->lock))
-        return error;
-    if (lock_acquire(&pages_state.lock)) {
-        error = arena_insert_locked(arena) ? 0 : -ENOSPC;
-        lock_release(&pages_state.lock);
+    struct page_shard *shard = arena->shard;
+    if (!lock_acquire(&shard->lock))
+        return -EAGAIN;
+    bool locked = lock_acquire(&pages_state.lock);
+    bool fits = locked && arenas_count != ARENA_LIMIT;
+    if (fits) {
+        arenas_added[arenas_count] = arena;
+        test_delay();
+        store_release(&arenas_count, arenas_count + 1); /* pairs with arena_count */
+        store_relaxed(&pages_state.reserved_pages, pages_state.reserved_pages + arena->pages);
+        arena->next = shard->arenas;
+        store_release(&shard->arenas, arena); /* pairs with span_arena */
+        store_relaxed(&shard->reserved_pages, shard->reserved_pages + arena->pages);
     }
-    lock_release(&arena->shard->lock);
-    return error;
+    if (locked)
+        lock_release(&pages_state.lock);
+    lock_release(&shard->lock);
+    return fits ? 0 : locked ? -ENOSPC : -EAGAIN;
 }
 
 int arena_add(struct page_shard *shard, size_t pages)
@@ -407,8 +400,6 @@ char *arena_commit(struct page_shard *shard, size_t *claimed, size_t least, enum
     if (*error == 0)
         return base;
     (void)arena_decommit(arena, base, pages << PAGE_SHIFT); /* it may have committed a part */
-    if (step == ARENA_IN_SMALL_PAGES)                       /* the advice is lost */
-        (void)os_huge_pages(base, pages << PAGE_SHIFT, false);
     if (lock_acquire(&shard->lock)) { /* frozen for a fork: the addresses are lost */
         arena_give_up_claim(arena, first, pages);
         lock_release(&shard->lock);
