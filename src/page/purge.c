@@ -39,15 +39,6 @@ static bool purge_range_is_dirty(const struct arena *arena, const char *start, s
     return dirty;
 }
 
-/* Marks a range as clean. While another thread forks it stays dirty in the bitmap. */
-static void purge_note_clean(struct arena *arena, const char *start, size_t pages)
-{
-    if (!shard_acquire(arena->shard))
-        return;
-    arena_mark_clean(arena, start, pages);
-    shard_release(arena->shard);
-}
-
 /* Purges the dirty pages of a range that the system refused as a whole, which one locked page is
  * enough for: halves it until the parts are accepted or clean. The span is out of the bins. */
 static seldom_called void purge_halves(struct arena *arena, char *start, size_t pages,
@@ -61,7 +52,10 @@ static seldom_called void purge_halves(struct arena *arena, char *start, size_t 
             continue;
         if (os_purge(part, length << PAGE_SHIFT) == 0) {
             page_map_purge(part, length);
-            purge_note_clean(arena, part, length);
+            if (shard_acquire(arena->shard)) { /* else it stays dirty in the bitmap */
+                arena_mark_clean(arena, part, length);
+                shard_release(arena->shard);
+            }
         } else {
             pass->refusals--;
             purge_halves(arena, part, length, pass);
@@ -69,7 +63,7 @@ static seldom_called void purge_halves(struct arena *arena, char *start, size_t 
     }
 }
 
-/* Purges `pages` pages, of which some are dirty, and the entries of the page map for them.
+/* Purges `pages` pages of a span, and the entries of the page map for them.
  * Returns: the number of these pages that the caller still has to mark as clean. */
 static size_t purge_inside(struct arena *arena, char *start, size_t pages, struct pass *pass)
 {
@@ -187,11 +181,9 @@ static void purge_put_back(struct span *span, bool locked)
 }
 
 /* Takes the longest dirty span of the shard out of the bins, or only its end if fewer pages are
- * wanted. `*start` and `*pages` get the part that can be purged; `*pages` is 0 if that part is
- * clean.
+ * wanted.
  * Returns: NULL when there is no dirty span, or while another thread forks. */
-static struct span *purge_take_dirty(struct page_shard *shard, size_t pages_wanted, char **start,
-                                     size_t *pages)
+static struct span *purge_take_dirty(struct page_shard *shard, size_t pages_wanted)
 {
     if (!shard_acquire(shard))
         return NULL;
@@ -201,10 +193,6 @@ static struct span *purge_take_dirty(struct page_shard *shard, size_t pages_want
         span_withdraw(span);
         purge_keep_end(span, smaller_of(pages_wanted, span->dirty_pages));
         span_begin_purge(span);
-        struct arena *arena = span_arena(span);
-        *pages = arena_whole_pages(span->base, span->pages, start);
-        if (*pages != 0 && bitmap_count(arena->dirty, arena_page(arena, *start), *pages) == 0)
-            *pages = 0;
     }
     shard_release(shard);
     return span;
@@ -216,12 +204,12 @@ static struct span *purge_take_dirty(struct page_shard *shard, size_t pages_want
 static bool purge_one(struct page_shard *shard, size_t pages_wanted, struct pass *pass,
                       size_t *purged)
 {
-    char *start;
-    size_t pages = 0;
-    struct span *span = purge_take_dirty(shard, pages_wanted, &start, &pages);
+    struct span *span = purge_take_dirty(shard, pages_wanted);
     if (span == NULL)
         return false;
     struct arena *arena = span_arena(span);
+    char *start;
+    size_t pages = arena_whole_pages(span->base, span->pages, &start);
     size_t cleaned = pages != 0 ? purge_inside(arena, start, pages, pass) : 0;
     if (!shard_acquire(shard)) {
         purge_put_back(span, false);
