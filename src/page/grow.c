@@ -192,18 +192,13 @@ static size_t grow_batch_of(size_t committed_pages)
     return larger_of(least, smaller_of(committed_pages / 8, GROWTH_MAX_PAGES));
 }
 
-size_t pages_to_grow(size_t pages)
-{
-    return align_up(pages, os_page_size() >> PAGE_SHIFT) + fence_pages();
-}
-
 int pages_grow(struct page_shard *shard, size_t pages)
 {
     size_t granule = os_page_size() >> PAGE_SHIFT;
     limits_heed_growth(pages);
     size_t needed = align_up(pages, granule);
     size_t batch = grow_batch_of(load_relaxed(&pages_state.committed_pages));
-    size_t least = pages_to_grow(pages);
+    size_t least = needed + fence_pages();
     batch = larger_of(align_up(batch, granule), least);
     enum arena_step step = ARENA_EXACTLY;
     if (batch >= HUGE_PAGES && !config_fences) /* fences would divide huge pages */
@@ -262,6 +257,7 @@ static cold size_t grow_uncommit(struct page_shard *shard, size_t pages, size_t 
 cold bool grow_make_room(size_t pages, bool all)
 {
     enum { HOLES = 256 };
+    pages = align_up(pages, os_page_size() >> PAGE_SHIFT) + fence_pages();
     size_t most = all ? SIZE_MAX : pages;
     size_t done = 0;
     size_t freezes = load_relaxed(&pages_state.freezes);

@@ -32,13 +32,10 @@ struct page_shard;
  * fork. */
 int pages_grow(struct page_shard *shard, size_t pages);
 
-/* The number of pages that the system has to commit for pages_grow. */
-size_t pages_to_grow(size_t pages);
-
-/* Lets the system commit `pages` other pages in place of free ones: as many free ones, or all, of
- * all shards become holes. Only long ones if many pages are needed. Waits for the pages that
- * another thread is purging if there are no others.
- * Returns: whether to try again. */
+/* Lets the system commit `pages` other pages, or a growth by as many, in place of free ones: as
+ * many free ones, or all, of all shards become holes. Only long ones if many pages are needed.
+ * Waits for the pages that another thread is purging if there are no others. Returns: whether to
+ * try again. */
 bool grow_make_room(size_t pages, bool all);
 
 /* With HUGE_PAGES_AUTO, a heap of this size asks for huge pages for its growth. One huge page is

@@ -313,7 +313,7 @@ static struct span *pages_take_run(struct want *want)
         outcome = pages_take_from_any(want);
     for (unsigned tries = 0;
          unlikely(outcome > NOT_ADMITTED) && want->no_memory && tries < LIMIT_TRIES &&
-         grow_make_room(pages_to_grow(want->grow_pages), tries != 0);
+         grow_make_room(want->grow_pages, tries != 0);
          tries++)
         outcome = pages_take_from_any(want);
     if (outcome == FROZEN)
