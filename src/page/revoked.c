@@ -9,10 +9,11 @@
 #include "page/state.h"
 
 /* Ready addresses have READY_DEPTH places for each remainder of the number of their pages. */
-enum { REVOKED_COUNT = 64, READY_COUNT = 16, READY_DEPTH = 6 };
+enum { REVOKED_COUNT = 64, READY_COUNT = 16, READY_DEPTH = 8 };
 enum { KEPT_COUNT = REVOKED_COUNT + READY_COUNT * READY_DEPTH };
 
-/* Longer blocks are unmapped at once, because other mappings will hardly use their addresses. */
+/* Longer blocks are unmapped at once, because other mappings will hardly use their addresses. Up to
+ * it, a number of pages has 16 bits. */
 static const size_t REVOKED_MAX_BYTES = (size_t)64 << 20;
 
 /* Longer addresses do not become ready. When their memory has moved away they are mapped anew,
@@ -24,10 +25,12 @@ static const size_t READY_MAX_BYTES = (size_t)4 << 20;
 static const size_t READY_SHORT_BYTES = (size_t)256 << 10;
 enum { READY_LONG_DEPTH = 2 };
 
-/* atomic: REVOKED_COUNT places for revoked spans, then those for ready ones */
-static struct span *kept_spans[KEPT_COUNT];
-/* atomic, approximate: dirty_pages of the span at each place */
-static uint32_t kept_pages[KEPT_COUNT];
+/* atomic: REVOKED_COUNT places for revoked spans, then those for ready ones. A word has the address
+ * of the span and, from bit KEPT_SHIFT on, its dirty_pages; 0: none. */
+static uintptr_t kept[KEPT_COUNT];
+enum { KEPT_SHIFT = 48 };
+static_check((int)ADDRESS_BITS <= (int)KEPT_SHIFT, "the pages have room above the address");
+
 size_t revoked_memory_pages; /* atomic: sum of dirty_pages over these spans */
 /* atomic, approximate: lowest revoked_memory_pages in this decay interval */
 static size_t kept_low;
@@ -65,23 +68,15 @@ static void revoked_release_rest(struct span *span, size_t lost_bytes)
 
 static void revoked_release_one(struct span *span) { revoked_release_rest(span, 0); }
 
-/* Takes the span out of a place; NULL if it is empty. */
-static struct span *revoked_take_place(size_t place)
-{
-    store_relaxed(&kept_pages[place], (uint32_t)0);
-    /* acquire: pairs with revoked_put */
-    return exchange_acq_rel(&kept_spans[place], (struct span *)NULL);
-}
+/* The number of pages of memory that the span in a place has. */
+static size_t revoked_pages_at(size_t place) { return load_relaxed(&kept[place]) >> KEPT_SHIFT; }
 
-/* Puts a span into a place.
- * Returns: the span that was there, or NULL. */
-static struct span *revoked_put(size_t place, struct span *span)
+/* Exchanges the span in a place, NULL for none. */
+static struct span *revoked_exchange(size_t place, struct span *span)
 {
-    uint32_t kept = (uint32_t)span->dirty_pages;
-    span = exchange_acq_rel(&kept_spans[place], span); /* acquire and release: pairs with itself */
-    if (kept != 0) /* a 0 may be stored after another span, with memory, came here */
-        store_relaxed(&kept_pages[place], kept);
-    return span;
+    uintptr_t word = (uintptr_t)span | (span ? (uintptr_t)span->dirty_pages << KEPT_SHIFT : 0);
+    word = exchange_acq_rel(&kept[place], word); /* acquire and release: pairs with itself */
+    return (struct span *)(word & (((uintptr_t)1 << KEPT_SHIFT) - 1));
 }
 
 /* The first place for ready addresses of a length; `*end` gets the place behind the last one. */
@@ -100,11 +95,11 @@ static void revoked_put_ready(struct span *span)
     size_t end;
     size_t place = revoked_ready_places(span->pages, &end);
     size_t chosen = KEPT_COUNT;
-    for (; place < end && (chosen == KEPT_COUNT || load_relaxed(&kept_spans[chosen])); place++)
-        if (load_relaxed(&kept_pages[place]) == 0)
+    for (; place < end && (chosen == KEPT_COUNT || load_relaxed(&kept[chosen]) != 0); place++)
+        if (revoked_pages_at(place) == 0)
             chosen = place;
     if (chosen != KEPT_COUNT)
-        span = revoked_put(chosen, span);
+        span = revoked_exchange(chosen, span);
     if (span)
         revoked_release_one(span);
 }
@@ -124,10 +119,9 @@ struct span *revoked_take(size_t pages, bool backed)
 {
     size_t end;
     for (size_t place = revoked_ready_places(pages, &end); place < end; place++) {
-        if (load_relaxed(&kept_pages[place]) != (backed ? pages : 0) ||
-            load_relaxed(&kept_spans[place]) == NULL)
+        if (revoked_pages_at(place) != (backed ? pages : 0) || load_relaxed(&kept[place]) == 0)
             continue;
-        struct span *span = revoked_take_place(place);
+        struct span *span = revoked_exchange(place, NULL);
         if (span && span->pages == pages && (span->dirty_pages != 0) == backed) {
             if (backed)
                 revoked_forget_memory(span);
@@ -145,7 +139,7 @@ static void revoked_put_back(size_t place, struct span *span)
 {
     if (place >= REVOKED_COUNT)
         revoked_put_ready(span);
-    else if ((span = revoked_put(place, span)) != NULL)
+    else if ((span = revoked_exchange(place, span)) != NULL)
         revoked_retire(span);
 }
 
@@ -153,7 +147,7 @@ bool revoked_release(void)
 {
     bool some = false;
     for (size_t i = 0; i < KEPT_COUNT; i++) {
-        struct span *span = revoked_take_place(i);
+        struct span *span = revoked_exchange(i, NULL);
         if (span)
             revoked_release_one(span);
         some |= span != NULL;
@@ -177,7 +171,7 @@ size_t revoked_purge(size_t pages)
 {
     size_t purged = 0;
     for (size_t i = 0; i < KEPT_COUNT && purged < pages; i++) {
-        struct span *span = load_relaxed(&kept_pages[i]) != 0 ? revoked_take_place(i) : NULL;
+        struct span *span = revoked_pages_at(i) != 0 ? revoked_exchange(i, NULL) : NULL;
         if (span == NULL)
             continue;
         purged += revoked_drop_memory(span);
@@ -200,10 +194,10 @@ static size_t revoked_find_memory(size_t pages)
     size_t best = KEPT_COUNT;
     size_t best_pages = 2 * pages + 1;
     for (size_t i = 0; i < KEPT_COUNT; i++) {
-        size_t kept = load_relaxed(&kept_pages[i]);
-        if (kept >= pages && kept < best_pages) {
+        size_t found = revoked_pages_at(i);
+        if (found >= pages && found < best_pages) {
             best = i;
-            best_pages = kept;
+            best_pages = found;
         }
     }
     return best;
@@ -228,7 +222,7 @@ static enum os_moved revoked_move_away(struct span *span, size_t size_bytes, cha
 enum os_moved revoked_move(char *block, size_t size_bytes)
 {
     size_t place = revoked_find_memory(size_bytes >> PAGE_SHIFT);
-    struct span *span = place < KEPT_COUNT ? revoked_take_place(place) : NULL;
+    struct span *span = place < KEPT_COUNT ? revoked_exchange(place, NULL) : NULL;
     if (span == NULL)
         return OS_KEPT;
     bool is_revoked = place < REVOKED_COUNT;
@@ -311,7 +305,7 @@ void revoked_add(struct span *span)
     size_t place = random_below(&state, REVOKED_COUNT);
     store_relaxed(&revoked_random, state);
     /* The span that was in the place may have this block's length and get its memory. */
-    struct span *replaced = revoked_take_place(place);
+    struct span *replaced = revoked_exchange(place, NULL);
     if (replaced)
         revoked_retire(replaced);
     if (revoked_revoke(span, bytes))
