@@ -106,7 +106,7 @@ seldom_called bool limits_purge_for_hard(size_t pages)
     }
     size_t counted = limits_counted_pages();
     size_t over = counted + pages - smaller_of(limit, counted + pages);
-    size_t purged = purge_pages(over);
+    size_t purged = purge_pages(larger_of(over, PURGE_STEP_PAGES)); /* not for each take anew */
     if (purged < over)
         (void)purge_outside(over - purged);
     unsigned waited = 0;

@@ -246,17 +246,16 @@ static void purge_end_pass(struct page_shard *shard, const struct pass *pass)
         shard_release(shard);
 }
 
-/* Makes one pass over a shard until at least `pages` pages are purged; if `exact`, only the end of
- * the last span is purged.
+/* Makes one pass over a shard until at least `pages` pages are purged.
  * Returns: the number of purged pages. */
-static size_t purge_shard(struct page_shard *shard, size_t pages, bool exact)
+static size_t purge_shard(struct page_shard *shard, size_t pages)
 {
     size_t left = load_relaxed(&shard->stuck_pages);
     bool whole = left == 0 || load_relaxed(&shard->dirty_pages) > left + REFUSALS_MAX;
     struct pass pass = {.refusals = whole ? REFUSALS_MAX : 1};
     size_t purged = 0;
     while (purged < pages && pass.refusals != 0 && (whole || pass.left == NULL) &&
-           purge_one(shard, exact ? pages - purged : SIZE_MAX, &pass, &purged))
+           purge_one(shard, pages - purged, &pass, &purged))
         continue;
     if (pass.left == NULL)
         return purged;
@@ -267,22 +266,17 @@ static size_t purge_shard(struct page_shard *shard, size_t pages, bool exact)
     return purged;
 }
 
-/* Makes passes over the shards, this thread's own first, until at least `pages` pages are purged.
- * Of the last span only the end is purged if `exact`, because the end is handed out last.
- * Returns: the number of purged pages. */
-static size_t purge_up_to(size_t pages, bool exact)
+size_t purge_pages(size_t pages)
 {
     size_t purged = 0;
     unsigned count = shard_count();
     for (unsigned i = 0; i < count && purged < pages; i++) {
         struct page_shard *shard = &page_shards[(own_shard + i) % count];
         if (load_relaxed(&shard->dirty_pages) != 0)
-            purged += purge_shard(shard, pages - purged, exact);
+            purged += purge_shard(shard, pages - purged);
     }
     return purged;
 }
-
-size_t purge_pages(size_t pages) { return purge_up_to(pages, false); }
 
 void purge_excess(struct page_shard *shard, size_t pages)
 {
@@ -298,7 +292,7 @@ void purge_excess(struct page_shard *shard, size_t pages)
     size_t dirty = load_relaxed(&pages_state.dirty_pages);
     /* a quarter of the cap more, so that the next give does not purge again */
     if (unlikely(dirty > cap))
-        cap_note_given(purge_up_to(smaller_of(dirty - cap + cap / 4, bound), true));
+        cap_note_given(purge_pages(smaller_of(dirty - cap + cap / 4, bound)));
     else
         store_relaxed(&shard->compared, tells); /* before that, each give compares them */
     if (likely(kept_mapping_pages() == 0))
@@ -335,7 +329,7 @@ static size_t purge_due_of(struct page_shard *shard, size_t most)
     size_t pages = smaller_of(due_pages, most);
     store_relaxed(&shard->due_pages, due_pages - pages);
     shard_release(shard);
-    return purge_shard(shard, pages, true);
+    return purge_shard(shard, pages);
 }
 
 bool pages_purge_due(void)

@@ -37,7 +37,8 @@ enum {
     PURGE_MAX_US = 128000,
 };
 
-/* Purges dirty pages until at least `pages` are purged, whole spans, the longest first.
+/* Purges dirty pages until at least `pages` are purged, of this thread's own shard first, and of
+ * its longest span. Of the last span only the end is purged, because the end is handed out last.
  * Returns: the number of purged pages. */
 size_t purge_pages(size_t pages);
 
