@@ -4,13 +4,12 @@
  * reservations grow with the heap, so that the heap works under `ulimit -v` and under mlockall,
  * which counts reservations too. When the system refuses a reservation, smaller ones are tried. An
  * arena is between fences (meta.h). Each page before the frontier belongs to a span, is on its way
- * to one, or is a hole. One bit for each page says whether the page may contain anything but zeros.
+ * to one, or is a hole.
  *
  * A thread that needs more pages first claims them: it moves the frontier, or takes a hole. Then it
  * commits them without the lock. So each page is committed by one thread, before any thread uses
- * it. When the system refuses, the pages become a hole, or the frontier moves back. Where the
- * system counts committed pages, resident or not (RLIMIT_DATA, vm.overcommit_memory=2), the longest
- * free runs then become holes, too, before a take fails.
+ * it. When the system refuses, the pages become a hole, or the frontier moves back. Free runs
+ * become holes, too, where the system counts committed pages, resident or not (grow_make_room).
  *
  * The kernel uses a huge page only where all of it is accessible at the first touch. So an arena of
  * some MiB begins at the start of a huge page, and a heap of 2 MiB or more grows by whole huge

@@ -196,25 +196,6 @@ void span_end_purge(struct span *span)
     *link = span->prev;
 }
 
-/* A span that this thread was purging belongs to a call that a signal handler's fork interrupted.
- * That call continues in the child, so the span stays withdrawn. */
-void spans_end_others_purges(struct page_shard *shard)
-{
-    struct span *span = shard->purging;
-    shard->purging = NULL;
-    for (struct span *next; span; span = next) {
-        next = span->prev;
-        if (span->purger == free_spans_purger()) {
-            span_begin_purge(span);
-        } else { /* how much of it was purged is not known */
-            struct arena *arena = span_arena(span);
-            bitmap_set(arena->dirty, arena_page(arena, span->base), span->pages);
-            store_relaxed(&span->dirty_pages, (size_t)span->pages);
-            span_release(arena, span);
-        }
-    }
-}
-
 struct span *span_free_neighbour(const struct arena *arena, const char *page)
 {
     if (page < arena->base || arena_page(arena, page) >= arena->frontier)
@@ -376,6 +357,24 @@ static void free_spans_free(struct page_shard *shard, struct span *span)
         free_spans_enter(span);
     } else {
         span_release(arena, span);
+    }
+}
+
+/* A span that this thread was purging belongs to a call that a signal handler's fork interrupted.
+ * That call continues in the child, so the span stays withdrawn. */
+void spans_end_others_purges(struct page_shard *shard)
+{
+    struct span *span = shard->purging;
+    shard->purging = NULL;
+    for (struct span *next; span; span = next) {
+        next = span->prev;
+        if (span->purger == free_spans_purger()) {
+            span_begin_purge(span);
+        } else { /* how much of it was purged is not known */
+            store_relaxed(&span->dirty_pages, (size_t)span->pages);
+            span->mark = 0;
+            free_spans_free(shard, span);
+        }
     }
 }
 

@@ -30,6 +30,9 @@
 enum { STRETCH_PAGES = 32, FENCES_TO_DOUBLE = 2048, DOUBLINGS_MAX = 5 };
 static size_t fence_count; /* atomic: fences within all arenas */
 
+/* The number of pages of a fence, 0 in builds without fences within arenas. */
+static size_t grow_fence_pages(void) { return config_fences ? os_page_size() >> PAGE_SHIFT : 0; }
+
 /* The lengths of a growth, in pages. */
 enum {
     MIN_BATCH = (256 << 10) >> PAGE_SHIFT,
@@ -96,7 +99,7 @@ cold bool grow_is_touched(void)
  * last stretch may be shorter. */
 static void grow_defer_fenced(struct span *span, size_t least)
 {
-    size_t fence = fence_pages();
+    size_t fence = grow_fence_pages();
     uint64_t random = os_random();
     while (span->pages >= fence + least &&
            os_protect(span->base, fence << PAGE_SHIFT, OS_NONE) == 0) {
@@ -133,7 +136,7 @@ static int grow_by(struct page_shard *shard, size_t pages, size_t needed, enum a
     int error = 0;
     char *base;
     do
-        base = arena_commit(shard, &pages, needed + fence_pages(), step, &error);
+        base = arena_commit(shard, &pages, needed + grow_fence_pages(), step, &error);
     while (base == NULL && error == -ENOSPC && (error = arena_add(shard, pages)) == 0);
     if (base == NULL) {
         header_return(span);
@@ -184,8 +187,7 @@ static enum arena_step grow_step_of(size_t pages, size_t needed)
 }
 
 /* The length of the next growth. A heap of at least one huge page grows by whole huge pages,
- * whether it asks for them or not. A huge page that becomes accessible in two steps would be
- * touched in small pages first, and stay so. Committed memory costs nothing until it is touched. */
+ * whether it asks for them or not (arena.h). Committed memory costs nothing until it is touched. */
 static size_t grow_batch_of(size_t committed_pages)
 {
     size_t least = committed_pages < HUGE_PAGES || config_fences ? MIN_BATCH : HUGE_PAGES;
@@ -198,7 +200,7 @@ int pages_grow(struct page_shard *shard, size_t pages)
     limits_heed_growth(pages);
     size_t needed = align_up(pages, granule);
     size_t batch = grow_batch_of(load_relaxed(&pages_state.committed_pages));
-    size_t least = needed + fence_pages();
+    size_t least = needed + grow_fence_pages();
     batch = larger_of(align_up(batch, granule), least);
     enum arena_step step = ARENA_EXACTLY;
     if (batch >= HUGE_PAGES && !config_fences) /* fences would divide huge pages */
@@ -257,7 +259,7 @@ static cold size_t grow_uncommit(struct page_shard *shard, size_t pages, size_t 
 cold bool grow_make_room(size_t pages, bool all)
 {
     enum { HOLES = 256 };
-    pages = align_up(pages, os_page_size() >> PAGE_SHIFT) + fence_pages();
+    pages = align_up(pages, os_page_size() >> PAGE_SHIFT) + grow_fence_pages();
     size_t most = all ? SIZE_MAX : pages;
     size_t done = 0;
     size_t freezes = load_relaxed(&pages_state.freezes);

@@ -107,8 +107,6 @@ void fenced_unmap(char *start, size_t size_bytes)
     (void)os_unmap(start - fence, size_bytes + 2 * fence);
 }
 
-size_t fence_pages(void) { return config_fences ? os_page_size() >> PAGE_SHIFT : 0; }
-
 enum { PAIR_BYTES = 2 * 64 }; /* two cache lines */
 
 /* The unit of the lengths of ranges and chunks: the largest page of any supported kernel. */

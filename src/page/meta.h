@@ -40,9 +40,6 @@ char *fenced_reserve_aligned(size_t size_bytes, size_t alignment_bytes);
 /* Unmaps a range of fenced_reserve or fenced_reserve_aligned, with its fences. */
 void fenced_unmap(char *start, size_t size_bytes);
 
-/* The number of pages of a fence within an arena, 0 in builds without such fences. */
-size_t fence_pages(void);
-
 /* The kinds of metadata memory. */
 enum meta_kind { META_HOT, META_COLD, META_KINDS };
 

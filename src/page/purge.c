@@ -421,7 +421,7 @@ bool pages_trim(size_t keep_bytes)
     dirty += kept;
     size_t purged = 0;
     if (dirty > keep) {
-        purged = kept != 0 ? purge_outside(dirty - keep) : 0;
+        purged = purge_outside(dirty - keep);
         purged += purge_pages(dirty - keep - smaller_of(purged, dirty - keep));
     }
     return purged != 0;

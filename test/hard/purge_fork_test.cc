@@ -143,7 +143,7 @@ TEST_F(PurgeFork, ByAnotherThreadThatMeetsIt)
             std::this_thread::yield();
     };
     static std::thread purger;
-    purger = std::thread([] { (void)purge_pages(1); });
+    purger = std::thread([] { (void)purge_pages(kPages); });
     while (step != 1)
         std::this_thread::yield();
     g_while_frozen = [] {
