@@ -136,12 +136,11 @@ int arena_add(struct page_shard *shard, size_t pages)
     size_t most = larger_of(align_up(reserved / 4, STEP_PAGES), STEP_PAGES);
     size_t step = smaller_of(larger_of(GROWTH * reserved, FIRST_PAGES), most);
     step = smaller_of(larger_of(step, least), LARGEST_PAGES);
-    struct arena *arena = NULL;
-    for (; arena == NULL; step = larger_of(align_up(step / 4, SMALLEST_PAGES), least)) {
-        arena = arena_reserve(shard, step);
-        if (arena == NULL && step <= least)
-            return -ENOSPC;
-    }
+    struct arena *arena;
+    while ((arena = arena_reserve(shard, step)) == NULL && step > least)
+        step = larger_of(align_up(step / 4, SMALLEST_PAGES), least);
+    if (arena == NULL)
+        return -ENOSPC;
     int error = arena_insert(arena);
     if (error != 0) /* rare: the arena's metadata is lost */
         fenced_unmap(arena->base, arena->pages << PAGE_SHIFT);

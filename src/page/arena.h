@@ -8,8 +8,9 @@
  *
  * A thread that needs more pages first claims them: it moves the frontier, or takes a hole. Then it
  * commits them without the lock. So each page is committed by one thread, before any thread uses
- * it. When the system refuses, the pages become a hole, or the frontier moves back. Free runs
- * become holes, too, where the system counts committed pages, resident or not (grow_make_room).
+ * it. When the system refuses, the pages become a hole, or the frontier moves back. Where the
+ * system counts committed pages, resident or not (RLIMIT_DATA, vm.overcommit_memory=2), free runs
+ * become holes, too (grow_make_room).
  *
  * The kernel uses a huge page only where all of it is accessible at the first touch. So an arena of
  * some MiB begins at the start of a huge page, and a heap of 2 MiB or more grows by whole huge

@@ -57,10 +57,10 @@ void grow_note(const char *start, size_t pages)
  * has handed out no block. */
 static cold size_t grow_untouched_of(const struct span *slab, const struct slab_shape *shape)
 {
-    uint64_t limit = smaller_of(load_relaxed(&slab->fresh_slot), (uint64_t)PAGE_BYTES);
-    uint64_t bytes = (limit - (limit != 0)) * shape->unit_bytes;
     if (shape->unit_bytes > PAGE_BYTES)
-        bytes = 0;
+        return shape->pages;
+    uint64_t fresh = load_relaxed(&slab->fresh_slot);
+    uint64_t bytes = (fresh - (fresh != 0)) * shape->unit_bytes;
     return shape->pages - smaller_of((bytes + PAGE_BYTES - 1) >> PAGE_SHIFT, (size_t)shape->pages);
 }
 

@@ -145,18 +145,16 @@ static uintptr_t stretch_of(const char *start, size_t count)
 static bool meta_renew_range(uintptr_t seen, size_t least)
 {
     size_t as_much_again = load_relaxed(&meta_total_bytes) / UNIT_BYTES;
-    size_t units = smaller_of(larger_of(as_much_again, RANGE_MIN), RANGE_MAX);
-    for (units = larger_of(units, least);; units = larger_of(units / 4, least)) {
-        char *start = fenced_reserve(units * UNIT_BYTES, false);
-        if (start == NULL && units > least)
-            continue;
-        if (start == NULL)
-            return false;
-        os_name(start, units * UNIT_BYTES, "cairn: metadata");
-        if (!compare_swap_acq_rel(&range, &seen, stretch_of(start, units)))
-            fenced_unmap(start, units * UNIT_BYTES);
-        return true;
-    }
+    size_t units = larger_of(smaller_of(larger_of(as_much_again, RANGE_MIN), RANGE_MAX), least);
+    char *start;
+    while ((start = fenced_reserve(units * UNIT_BYTES, false)) == NULL && units > least)
+        units = larger_of(units / 4, least);
+    if (start == NULL)
+        return false;
+    os_name(start, units * UNIT_BYTES, "cairn: metadata");
+    if (!compare_swap_acq_rel(&range, &seen, stretch_of(start, units)))
+        fenced_unmap(start, units * UNIT_BYTES);
+    return true;
 }
 
 /* Takes up to `units` and at least `least` units of the current range or of a new one. The units

@@ -29,36 +29,24 @@ enum { REFUSALS_MAX = 256 };
  * small pages. */
 enum { SMALL_TIMES = 4 };
 
-/* Whether a range has dirty pages. False while another thread forks. */
-static bool purge_range_is_dirty(const struct arena *arena, const char *start, size_t pages)
-{
-    if (!shard_acquire(arena->shard))
-        return false;
-    bool dirty = bitmap_count(arena->dirty, arena_page(arena, start), pages) != 0;
-    shard_release(arena->shard);
-    return dirty;
-}
-
-/* Purges the dirty pages of a range that the system refused as a whole, which one locked page is
- * enough for: halves it until the parts are accepted or clean. The span is out of the bins. */
+/* Purges a range that the system refused as a whole, which one locked page is enough for: halves it
+ * until the parts are accepted. The span is out of the bins. */
 static seldom_called void purge_halves(struct arena *arena, char *start, size_t pages,
                                        struct pass *pass)
 {
     size_t half = align_down((pages << PAGE_SHIFT) / 2, os_page_size()) >> PAGE_SHIFT;
-    for (int i = 0; i < 2 && half != 0; i++) {
+    for (int i = 0; i < 2 && half != 0 && pass->refusals != 0; i++) {
         char *part = i == 0 ? start : start + (half << PAGE_SHIFT);
         size_t length = i == 0 ? half : pages - half;
-        if (pass->refusals == 0 || !purge_range_is_dirty(arena, part, length))
-            continue;
-        if (os_purge(part, length << PAGE_SHIFT) == 0) {
-            page_map_purge(part, length);
-            if (shard_acquire(arena->shard)) { /* else it stays dirty in the bitmap */
-                arena_mark_clean(arena, part, length);
-                shard_release(arena->shard);
-            }
-        } else {
+        if (os_purge(part, length << PAGE_SHIFT) != 0) {
             pass->refusals--;
             purge_halves(arena, part, length, pass);
+            continue;
+        }
+        page_map_purge(part, length);
+        if (shard_acquire(arena->shard)) { /* else it stays dirty in the bitmap */
+            arena_mark_clean(arena, part, length);
+            shard_release(arena->shard);
         }
     }
 }
@@ -415,14 +403,12 @@ bool pages_trim(size_t keep_bytes)
         store_relaxed(&page_shards[i].stuck_pages, (size_t)0);
     }
     size_t keep = keep_bytes >> PAGE_SHIFT;
-    size_t kept = pages_kept_outside();
     size_t free_pages, dirty;
     shards_count_free(&free_pages, &dirty);
-    dirty += kept;
-    size_t purged = 0;
-    if (dirty > keep) {
-        purged = purge_outside(dirty - keep);
-        purged += purge_pages(dirty - keep - smaller_of(purged, dirty - keep));
-    }
+    dirty += pages_kept_outside();
+    if (dirty <= keep)
+        return false;
+    size_t purged = purge_outside(dirty - keep);
+    purged += purge_pages(dirty - keep - smaller_of(purged, dirty - keep));
     return purged != 0;
 }
