@@ -152,16 +152,6 @@ static bool arena_is_hole(const struct arena *arena, size_t page)
     return (arena->holes[page / 64] >> page % 64 & 1) != 0;
 }
 
-/* The number of pages by which a claim of `pages` at the frontier must grow to end at the end of a
- * huge page; 0 where the arena ends before that.
- * Locking: shard's lock held. */
-static size_t arena_pages_to_huge_end(const struct arena *arena, size_t pages)
-{
-    uintptr_t end = (uintptr_t)arena->base + ((arena->frontier + pages) << PAGE_SHIFT);
-    size_t more = (align_up(end, HUGE_PAGE_BYTES) - end) >> PAGE_SHIFT;
-    return more <= arena->pages - arena->frontier - pages ? more : 0;
-}
-
 /* Claims up to `*claimed` pages of the first hole that has at least `least`; `*claimed` gets their
  * number and `*first` the first of them. The page at the frontier is no hole.
  * Locking: shard's lock held.
@@ -197,10 +187,13 @@ static struct arena *arena_claim(struct page_shard *shard, size_t *claimed, size
         if (arena_claim_hole(arena, claimed, least, first))
             return arena;
     arena = arena_with_room(shard, *claimed);
-    if (arena)
-        *claimed += to_huge_end ? arena_pages_to_huge_end(arena, *claimed) : 0;
-    else if ((arena = arena_with_room(shard, least)) != NULL)
+    if (arena && to_huge_end) {
+        uintptr_t end = (uintptr_t)arena->base + ((arena->frontier + *claimed) << PAGE_SHIFT);
+        size_t more = (align_up(end, HUGE_PAGE_BYTES) - end) >> PAGE_SHIFT;
+        *claimed += more <= arena->pages - arena->frontier - *claimed ? more : 0;
+    } else if (arena == NULL && (arena = arena_with_room(shard, least)) != NULL) {
         *claimed = arena->pages - arena->frontier;
+    }
     if (arena) {
         *first = arena->frontier;
         store_relaxed(&arena->frontier, arena->frontier + *claimed);
