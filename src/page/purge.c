@@ -29,40 +29,27 @@ enum { REFUSALS_MAX = 256 };
  * small pages. */
 enum { SMALL_TIMES = 4 };
 
-/* Purges a range that the system refused as a whole, which one locked page is enough for: halves it
- * until the parts are accepted. The span is out of the bins. */
-static seldom_called void purge_halves(struct arena *arena, char *start, size_t pages,
-                                       struct pass *pass)
+/* Purges a range of a span that is out of the bins, and the entries of the page map for it. Where
+ * the system refuses, which one locked page is enough for, it halves the range until the parts are
+ * accepted, and marks these as clean.
+ * Returns: whether the caller still has to mark the whole range as clean. */
+static bool purge_range(struct arena *arena, char *start, size_t pages, struct pass *pass)
 {
+    if (os_purge(start, pages << PAGE_SHIFT) == 0) {
+        page_map_purge(start, pages);
+        return true;
+    }
+    pass->refusals--;
     size_t half = align_down((pages << PAGE_SHIFT) / 2, os_page_size()) >> PAGE_SHIFT;
     for (int i = 0; i < 2 && half != 0 && pass->refusals != 0; i++) {
         char *part = i == 0 ? start : start + (half << PAGE_SHIFT);
         size_t length = i == 0 ? half : pages - half;
-        if (os_purge(part, length << PAGE_SHIFT) != 0) {
-            pass->refusals--;
-            purge_halves(arena, part, length, pass);
-            continue;
-        }
-        page_map_purge(part, length);
-        if (shard_acquire(arena->shard)) { /* else it stays dirty in the bitmap */
-            arena_mark_clean(arena, part, length);
+        if (purge_range(arena, part, length, pass) && shard_acquire(arena->shard)) {
+            arena_mark_clean(arena, part, length); /* not while another thread forks */
             shard_release(arena->shard);
         }
     }
-}
-
-/* Purges `pages` pages of a span, and the entries of the page map for them.
- * Returns: the number of these pages that the caller still has to mark as clean. */
-static size_t purge_inside(struct arena *arena, char *start, size_t pages, struct pass *pass)
-{
-    (void)arena_withdraw_advice(start, pages << PAGE_SHIFT);
-    if (os_purge(start, pages << PAGE_SHIFT) == 0) {
-        page_map_purge(start, pages);
-        return pages;
-    }
-    pass->refusals--;
-    purge_halves(arena, start, pages, pass);
-    return 0;
+    return false;
 }
 
 size_t pages_purge_part(char *start, size_t pages)
@@ -198,12 +185,17 @@ static bool purge_one(struct page_shard *shard, size_t pages_wanted, struct pass
     struct arena *arena = span_arena(span);
     char *start;
     size_t pages = arena_whole_pages(span->base, span->pages, &start);
-    size_t cleaned = pages != 0 ? purge_inside(arena, start, pages, pass) : 0;
+    bool cleaned = false;
+    if (pages != 0) {
+        (void)arena_withdraw_advice(start, pages << PAGE_SHIFT);
+        cleaned = purge_range(arena, start, pages, pass);
+    }
     if (!shard_acquire(shard)) {
         purge_put_back(span, false);
         return false;
     }
-    arena_mark_clean(arena, start, cleaned);
+    if (cleaned)
+        arena_mark_clean(arena, start, pages);
     size_t before = span->dirty_pages;
     size_t dirty = bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages);
     store_relaxed(&span->dirty_pages, dirty);
@@ -299,11 +291,9 @@ void pages_on_tick(pages_ticker *ticker)
     store_release(&on_tick, ticker); /* release: pairs with pages_tick */
 }
 
-/* The memory that ended intervals did not need and that is not purged yet. Each shard counts its
- * due pages. */
+/* Purging of the memory that ended intervals did not need. Each shard counts its due pages. */
 static struct {
-    bool any;    /* atomic: whether there may be some */
-    uint64_t us; /* atomic: end of the last purge of a part */
+    uint64_t us; /* atomic: end of the last purge of a part; 0: nothing is due */
 } cache_aligned due;
 
 /* Purges up to `most` pages of the due ones of a shard. Pages that the program took since are not
@@ -330,9 +320,9 @@ bool pages_purge_due(void)
     for (unsigned i = 0; i < shard_count() && purged < bound; i++)
         purged += purge_due_of(&page_shards[i], bound - purged);
     purged += kept_mapping_decay(bound - smaller_of(purged, bound));
-    store_relaxed(&due.us, os_now_us()); /* the time of the purge itself does not count */
-    if (purged == 0) /* all is done, or refused: the next interval tries again */
-        store_relaxed(&due.any, false);
+    /* The time of the purge itself does not count. Where all is done, or was refused, the next
+     * interval tries again. */
+    store_relaxed(&due.us, purged != 0 ? os_now_us() : 0);
     return purged != 0;
 }
 
@@ -356,10 +346,8 @@ static void purge_end_interval(void)
     if (load_relaxed(&pages_state.pressed))
         (void)purge_pages(SIZE_MAX);
     swing += kept_mapping_age();
-    if (!load_relaxed(&due.any)) {
+    if (load_relaxed(&due.us) == 0)
         store_relaxed(&due.us, os_now_us());
-        store_relaxed(&due.any, true);
-    }
     cap_age(swing);
     if (config_guarded_blocks)
         revoked_decay();
@@ -378,7 +366,7 @@ void pages_tick(void)
         (void)ticker(ends);
     if (ends)
         purge_end_interval();
-    if (unlikely(load_relaxed(&due.any)))
+    if (unlikely(load_relaxed(&due.us) != 0))
         (void)pages_purge_due();
 }
 
