@@ -55,28 +55,14 @@ void grow_note(const char *start, size_t pages)
 
 /* The number of pages of a slab that are not known to be touched. `fresh_slot` is 1 in a slab that
  * has handed out no block. */
-static cold size_t grow_untouched_of(const struct span *slab, const struct slab_shape *shape)
+static cold size_t grow_untouched_of(const struct span *slab, unsigned class)
 {
+    const struct slab_shape *shape = &pages_state.shapes[class];
     if (shape->unit_bytes > PAGE_BYTES)
         return shape->pages;
     uint64_t fresh = load_relaxed(&slab->fresh_slot);
     uint64_t bytes = (fresh - (fresh != 0)) * shape->unit_bytes;
     return shape->pages - smaller_of((bytes + PAGE_BYTES - 1) >> PAGE_SHIFT, (size_t)shape->pages);
-}
-
-/* The number of pages in a range that are not known to be touched. */
-static cold size_t grow_untouched_between(const char *start, size_t pages)
-{
-    size_t untouched = 0;
-    for (size_t page = 0; page < pages;) {
-        struct span *span = page_map_find(start + (page << PAGE_SHIFT));
-        unsigned tag = load_relaxed(&span->tag);
-        const struct slab_shape *shape =
-            tag >= SPAN_SLAB ? &pages_state.shapes[tag - SPAN_SLAB] : NULL;
-        untouched += shape ? grow_untouched_of(span, shape) : 1;
-        page += shape ? shape->pages : 1u;
-    }
-    return untouched;
 }
 
 cold bool grow_is_touched(void)
@@ -89,8 +75,13 @@ cold bool grow_is_touched(void)
         size_t length = noted % PAGE_BYTES;
         if (length == 0)
             return false;
+        for (size_t page = 0, step; page < length; page += step) {
+            struct span *span = page_map_find((char *)(noted - length) + (page << PAGE_SHIFT));
+            unsigned tag = load_relaxed(&span->tag);
+            step = tag >= SPAN_SLAB ? pages_state.shapes[tag - SPAN_SLAB].pages : 1;
+            untouched += tag >= SPAN_SLAB ? grow_untouched_of(span, tag - SPAN_SLAB) : 1;
+        }
         pages += length;
-        untouched += grow_untouched_between((const char *)(noted - length), length);
     }
     return untouched <= pages / PART;
 }
@@ -274,9 +265,6 @@ cold bool grow_make_room(size_t pages, bool all)
     return done != 0 || purging || lock_is_frozen(&pages_state.lock) ||
            load_relaxed(&pages_state.freezes) != freezes;
 }
-
-/* Pages of an arena for metadata, when the system gives no more addresses. Few programs execute
- * this, so it is apart from the code that every program loads. */
 
 /* Takes `*pages` pages from the end of a free span of the shard. A part of the span always remains,
  * so that no header is needed or left over. The start is rounded down to a system page, so `*pages`
