@@ -82,6 +82,12 @@ inline_always bool is_zero_to_write(void *word)
 inline_always size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
 inline_always size_t larger_of(size_t a, size_t b) { return a > b ? a : b; }
 
+/* Whether a bit of a bitmap of 64-bit words is set. */
+inline_always bool bitmap_has(const uint64_t *words, size_t bit)
+{
+    return (words[bit / 64] >> bit % 64 & 1) != 0;
+}
+
 /* Sets the bits [first, first + count) of a bitmap of 64-bit words. */
 void bitmap_set(uint64_t *words, size_t first, size_t count);
 

@@ -147,11 +147,6 @@ int arena_add(struct page_shard *shard, size_t pages)
     return error;
 }
 
-static bool arena_is_hole(const struct arena *arena, size_t page)
-{
-    return (arena->holes[page / 64] >> page % 64 & 1) != 0;
-}
-
 /* Claims up to `*claimed` pages of the first hole that has at least `least`; `*claimed` gets their
  * number and `*first` the first of them. The page at the frontier is no hole.
  * Locking: shard's lock held.
@@ -160,7 +155,7 @@ static bool arena_claim_hole(struct arena *arena, size_t *claimed, size_t least,
 {
     size_t end;
     for (size_t page = 0; page < arena->frontier && arena->hole_pages >= least; page = end + 1) {
-        for (end = page; end - page < *claimed && arena_is_hole(arena, end);)
+        for (end = page; end - page < *claimed && bitmap_has(arena->holes, end);)
             end++;
         if (end - page >= least) {
             *first = page;
@@ -208,7 +203,7 @@ static void arena_give_up_claim(struct arena *arena, size_t first, size_t pages)
     bitmap_set(arena->holes, first, pages);
     arena->hole_pages += pages;
     size_t frontier = arena->frontier;
-    for (; frontier > 0 && arena_is_hole(arena, frontier - 1); frontier--)
+    for (; frontier > 0 && bitmap_has(arena->holes, frontier - 1); frontier--)
         arena->hole_pages--;
     bitmap_clear(arena->holes, frontier, arena->frontier - frontier);
     store_relaxed(&arena->frontier, frontier);
@@ -343,7 +338,7 @@ void arena_mark_rests(struct arena *arena, uintptr_t from, uintptr_t to)
         return;
     size_t page = arena_page(arena, (const char *)from);
     for (size_t end = page + ((to - from) >> PAGE_SHIFT); page < end; page++)
-        if (bitmap_count(arena->purged, page, 1) == 0)
+        if (!bitmap_has(arena->purged, page))
             bitmap_set(arena->dirty, page, 1);
 }
 

@@ -121,8 +121,7 @@ size_t bins_verify(const struct page_shard *shard)
                                                    shard->loose[span->mark - 1] == span));
                 pages += span->pages;
             }
-            check_internal((shard->heads[bin][set] != NULL) ==
-                           (shard->filled[set][bin / 64] >> bin % 64 & 1));
+            check_internal((shard->heads[bin][set] != NULL) == bitmap_has(shard->filled[set], bin));
         }
     return pages;
 }
@@ -145,13 +144,6 @@ static void free_spans_enter(struct span *span)
 }
 
 enum { LOOSE_MAX_PAGES = 16 };
-
-static void free_spans_loose_add(struct span *span)
-{
-    struct page_shard *shard = shard_of(span);
-    shard->loose[shard->loose_count] = span;
-    span->mark = (uint8_t)++shard->loose_count;
-}
 
 static void free_spans_loose_remove(struct span *span)
 {
@@ -201,9 +193,8 @@ struct span *span_free_neighbour(const struct arena *arena, const char *page)
     if (page < arena->base || arena_page(arena, page) >= arena->frontier)
         return NULL;
     struct span *span = page_map_find(page);
-    return load_relaxed(&span->tag) == SPAN_FREE
-               ? span
-               : NULL; /* a span in use may be changed by its owner now */
+    /* a span in use may be changed by its owner now */
+    return load_relaxed(&span->tag) == SPAN_FREE ? span : NULL;
 }
 
 /* Adds a free neighbour to a run. */
@@ -353,7 +344,8 @@ static void free_spans_free(struct page_shard *shard, struct span *span)
     if (span->dirty_pages != 0)
         bitmap_set(arena->dirty, arena_page(arena, span->base), span->pages);
     if (free_spans_is_loose(span)) {
-        free_spans_loose_add(span);
+        shard->loose[shard->loose_count] = span;
+        span->mark = (uint8_t)++shard->loose_count;
         free_spans_enter(span);
     } else {
         span_release(arena, span);

@@ -230,5 +230,5 @@ void *meta_take(enum meta_kind kind, size_t size_bytes)
 
 at_process_start void meta_start(char *(*steal_pages)(size_t size_bytes))
 {
-    store_release(&last_resort, steal_pages); /* release: pairs with meta_take_from_arena */
+    store_release(&last_resort, steal_pages); /* release: pairs with meta_map_chunk */
 }

@@ -476,16 +476,11 @@ bool pages_shrink(struct span *span, size_t pages)
 /* How a page becomes zero: it is already, it is purged once more, or it is written. */
 enum clearing { KEEP_PAGES, PURGE_PAGES, WRITE_PAGES };
 
-static bool pages_has_bit(const uint64_t *bits, size_t page)
-{
-    return (bits[page / 64] >> page % 64 & 1) != 0;
-}
-
 static enum clearing pages_clearing_of(const struct arena *arena, size_t page)
 {
-    if (pages_has_bit(arena->dirty, page))
+    if (bitmap_has(arena->dirty, page))
         return WRITE_PAGES;
-    return pages_has_bit(arena->purged, page) ? PURGE_PAGES : KEEP_PAGES;
+    return bitmap_has(arena->purged, page) ? PURGE_PAGES : KEEP_PAGES;
 }
 
 /* The number of pages from `start` on, at most `pages`, that become zero in the same way. A purged
