@@ -252,7 +252,8 @@ cold void spans_mark_rests(struct page_shard *shard)
 {
     (void)spans_merge(shard);
     for (unsigned set = SETS; set-- > 0;) /* dirty spans first: clean ones may become dirty */
-        for (unsigned bin = 0; bin < BIN_COUNT; bin++)
+        for (unsigned bin = bins_next_filled(shard, set, 0); bin < BIN_COUNT;
+             bin = bins_next_filled(shard, set, bin + 1))
             for (struct span *span = shard->heads[bin][set], *next; span; span = next) {
                 next = span->next;
                 free_spans_mark_rest(span);
