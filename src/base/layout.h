@@ -61,7 +61,7 @@ struct page_layout {
 
 /* The heap's part. */
 struct heap_layout {
-    const void *size_classes;                            /* array of struct size_class */
+    const void *size_classes;                            /* array of struct slab_shape */
     const void *all_heaps;                               /* struct heap * */
     const void *heap_generation;                         /* uint32_t */
     uint32_t hardening;                                  /* 0 none, 1 light, 2 full */

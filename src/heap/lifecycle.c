@@ -275,15 +275,11 @@ enum { NOT_STARTED };
 #define STARTED UINT32_MAX
 /* atomic: NOT_STARTED; 1 + fork_lock_process of the thread that starts the layer; or STARTED */
 static uint32_t started;
-/* The slabs of each class, for the page layer. Const after the start. */
-static struct slab_shape shapes[sealed_count(struct slab_shape, CLASS_COUNT)] sealed_data;
-sealed_fills(shapes);
 
 /* Makes the tables writable that a start has sealed. */
 static seldom_called void heap_unseal(void)
 {
     (void)os_protect(size_classes, sizeof size_classes, OS_WRITE);
-    (void)os_protect(shapes, sizeof shapes, OS_WRITE);
     (void)os_protect(secrets_of_process, sizeof secrets_of_process, OS_WRITE);
 }
 
@@ -313,22 +309,11 @@ void heap_start(void)
         return;
     os_init();
     size_classes_init();
-    for (unsigned i = 0; i < CLASS_COUNT; i++) {
-        const struct size_class *class = &size_classes[i];
-        size_t slot_bytes = class_is_packed(i) ? (size_t)PACKED_SLOT_BYTES : class->size_bytes;
-        size_t alignment = larger_of((size_t)1 << lowest_bit(class->size_bytes), PAGE_BYTES);
-        shapes[i] = (struct slab_shape){.pages = class->pages,
-                                        .side_units = class->side_units,
-                                        .unit_bytes = (uint16_t)slot_bytes,
-                                        .alignment_pages = (uint16_t)(alignment >> PAGE_SHIFT)};
-    }
-    if (config_sealed) { /* if the system refuses, they stay writable */
+    if (config_sealed) /* if the system refuses, it stays writable */
         (void)os_protect(size_classes, sizeof size_classes, OS_READ);
-        (void)os_protect(shapes, sizeof shapes, OS_READ);
-    }
     if (config_hardened)
         canary_start();
-    pages_init(shapes);
+    pages_init(size_classes);
     pages_on_fork(heaps_after_fork);
     pages_on_refusal(heaps_empty_run_caches);
     heap_watch_threads();

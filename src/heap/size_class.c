@@ -2,9 +2,8 @@
 #include "heap/size_class.h"
 
 #include "base/check.h"
-#include "page/page.h"
 
-struct size_class size_classes[sealed_count(struct size_class, CLASS_COUNT)] sealed_data;
+struct slab_shape size_classes[sealed_count(struct slab_shape, CLASS_COUNT)] sealed_data;
 sealed_fills(size_classes);
 
 static size_t size_class_step_size(unsigned class)
@@ -42,7 +41,7 @@ static size_t size_class_usual_pages(unsigned class, size_t size_bytes)
  * 128 bytes may have a run longer than usual if their blocks fit it better: 3,328 bytes leave 8 %
  * of 28 KiB, and 1 % of 36 KiB. Each further page counts as 1/256 of waste, because long slabs are
  * empty less often. */
-static void size_class_choose_run(struct size_class *class)
+static void size_class_choose_run(struct slab_shape *class)
 {
     enum { LONGEST_PAGES = 15, PART = 256 };
     size_t size = class->size_bytes;
@@ -88,8 +87,10 @@ static uint8_t size_class_side_units_of(unsigned class, unsigned capacity)
 void size_classes_init(void)
 {
     for (unsigned i = 0; i < CLASS_COUNT; i++) {
-        struct size_class *class = &size_classes[i];
+        struct slab_shape *class = &size_classes[i];
         class->size_bytes = (uint32_t)size_class_step_size(i);
+        class->unit_bytes =
+            class_is_packed(i) ? (uint16_t)PACKED_SLOT_BYTES : (uint16_t)class->size_bytes;
         if (class_is_packed(i)) {
             class->pages = PACKED_SLOTS * PACKED_SLOT_BYTES / PAGE_BYTES;
             class->capacity = PACKED_SLOTS;
@@ -98,6 +99,7 @@ void size_classes_init(void)
         }
         class->side_units = size_class_side_units_of(i, class->capacity);
         unsigned twos = lowest_bit(class->size_bytes);
+        class->alignment_pages = (uint8_t)(1 << (larger_of(twos, PAGE_SHIFT) - PAGE_SHIFT));
         class->inverse = size_class_odd_inverse(class->size_bytes >> twos)
                          << (INVERSE_SHIFT - twos);
         check_internal(i >= SIZED_CLASSES || class_of_size(class->size_bytes) == i);

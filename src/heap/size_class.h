@@ -16,6 +16,7 @@
 #define CAIRN_HEAP_SIZE_CLASS_H
 
 #include "base/bits.h"
+#include "page/page.h"
 
 enum {
     /* The largest block of a small class; the heap finds the class of such a request in a table. */
@@ -48,14 +49,6 @@ enum {
 };
 static_check(MEDIUM_REQUEST_MAX + CANARY_BYTES <= MEDIUM_BLOCK_MAX,
              "the largest has a canary, too");
-
-struct size_class {
-    uint32_t size_bytes;
-    uint16_t pages;     /* const after init: of a slab */
-    uint8_t capacity;   /* const after init: slots of a slab */
-    uint8_t side_units; /* const after init: cold area of a slab's header in units of 64 bytes */
-    uint32_t inverse;   /* const after init: the multiplier of slab_slot */
-} __attribute__((aligned(16))); /* sealed_count needs whole pages */
 
 /* Whether the class is that of zero-size blocks, in full hardened builds. These blocks have slots
  * and slabs like other blocks, but no memory: any access to one faults. Each slot is a page of
@@ -90,7 +83,7 @@ inline_always bool class_is_medium(unsigned size_class)
 }
 
 /* The table, indexed by class. Const after init. */
-extern struct size_class size_classes[sealed_count(struct size_class, CLASS_COUNT)];
+extern struct slab_shape size_classes[sealed_count(struct slab_shape, CLASS_COUNT)];
 
 /* Fills the table.
  * Threads: one, before any block is allocated. */

@@ -15,7 +15,7 @@
 
 struct span *slab_take(unsigned class)
 {
-    const struct size_class *shape = &size_classes[class];
+    const struct slab_shape *shape = &size_classes[class];
     struct span *slab =
         class_is_zero_size(class) ? pages_take_zero_size_slab(class) : pages_take_slab(class);
     if (slab == NULL)
@@ -68,7 +68,7 @@ seldom_called struct slab_count heap_count_slab(const struct span *slab, unsigne
                                    .live_bytes = blocks * PACKED_BYTES,
                                    .slab_bytes = PACKED_SLOTS * PACKED_SLOT_BYTES};
     }
-    const struct size_class *shape = &size_classes[class];
+    const struct slab_shape *shape = &size_classes[class];
     size_t handed_out = smaller_of(load_relaxed(&slab->fresh_slot) - 1, (uint64_t)shape->capacity);
     size_t live = 0;
     for (unsigned slot = 1; slot <= handed_out; slot++)

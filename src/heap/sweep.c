@@ -66,7 +66,7 @@ not_instrumented static no_inline uint64_t sweep_free_pages(const struct span *s
 {
     if (class_is_packed(class))
         return sweep_packed_free_pages(slab);
-    const struct size_class *shape = &size_classes[class];
+    const struct slab_shape *shape = &size_classes[class];
     uint64_t free = sweep_all_pages(class);
     unsigned limit = (unsigned)smaller_of(load_relaxed(&slab->fresh_slot), shape->capacity + 1u);
     for (unsigned slot = 1; slot < limit && free != 0; slot++) {

@@ -19,13 +19,18 @@
 #include "page/page_map.h"
 #include "page/span.h"
 
-/* The pages and the metadata of a slab of one size class. */
+/* The slabs of one size class. The heap owns an array of these, one for each class. This layer
+ * reads the first four fields. */
 struct slab_shape {
-    uint16_t pages;      /* const: length of the run */
-    uint16_t side_units; /* const: as in the header, below SIDE_UNIT_KINDS */
-    uint16_t unit_bytes; /* const: bytes that one count of the span's `fresh_slot` stands for */
-    uint16_t alignment_pages; /* const: the run begins at a multiple of this power of two */
-};
+    uint16_t pages;          /* const: length of the run */
+    uint8_t side_units;      /* const: as in the header, below SIDE_UNIT_KINDS */
+                             below SIDE_UNIT_KINDS */
+    uint16_t unit_bytes;     /* const: bytes that one count of the span's `fresh_slot` stands for */
+    uint8_t alignment_pages; /* const: the run begins at a multiple of this power of two */
+    uint8_t capacity;        /* const: slots */
+    uint32_t size_bytes;     /* const: size of a block */
+    uint32_t inverse;        /* const: the multiplier of slab_slot (heap/slab.h) */
+} __attribute__((aligned(16))); /* sealed_count needs whole pages */
 
 enum { SIDE_UNIT_KINDS = 18 };
 

@@ -62,7 +62,7 @@ TEST_F(SizeClass, WasteIsBounded)
 TEST_F(SizeClass, SlabsHoldWhatTheirShapeSays)
 {
     for (unsigned i = 0; i < CLASS_COUNT; i++) {
-        const struct size_class &shape = size_classes[i];
+        const struct slab_shape &shape = size_classes[i];
         EXPECT_GE(shape.capacity, shape.size_bytes > MEDIUM_REQUEST_MAX ? 7 : 8);
         EXPECT_TRUE(shape.pages <= SLAB_PAGES_MAX || class_is_zero_size(i));
         EXPECT_LE(shape.capacity, CAPACITY_MAX);
@@ -112,7 +112,7 @@ TEST_F(SizeClass, AlignedSizesGetAClassWithThatAlignment)
 TEST_F(SizeClass, TheSlotFormulaIsExactForEveryOffset)
 {
     for (unsigned i = 0; i < CLASS_COUNT; i++) {
-        const struct size_class &shape = size_classes[i];
+        const struct slab_shape &shape = size_classes[i];
         const uintptr_t start = 0x7f1234560000;
         struct span slab = {};
         slab.base = reinterpret_cast<char *>(start - shape.size_bytes);

@@ -26,7 +26,7 @@ class SlabOfClass : public testing::TestWithParam<unsigned>
         ASSERT_NE(slab_, nullptr);
     }
 
-    const struct size_class &shape() const { return size_classes[GetParam()]; }
+    const struct slab_shape &shape() const { return size_classes[GetParam()]; }
 
     std::vector<char *> take_all()
     {

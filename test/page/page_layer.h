@@ -27,8 +27,10 @@ namespace page_layer
 {
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr slab_shape kShapes[] = {
-    {1, 2, 64, 1}, {4, 5, 256, 1}, {10, 7, PAGE_BYTES, 2}, {64, 7, 20 << 10, 1}};
+constexpr slab_shape kShapes[] = {{1, 2, 64, 1, 0, 0, 0},
+                                  {4, 5, 256, 1, 0, 0, 0},
+                                  {10, 7, PAGE_BYTES, 2, 0, 0, 0},
+                                  {64, 7, 20 << 10, 1, 0, 0, 0}};
 
 inline void start()
 {

@@ -24,7 +24,7 @@ TEST(Arithmetic, OnlyABlocksStartHasASlotNumber)
 {
     heap_start();
     for (unsigned i = 0; i < CLASS_COUNT; i++) { // hardened builds have bytes behind each block
-        const struct size_class &shape = size_classes[i];
+        const struct slab_shape &shape = size_classes[i];
         // The smaller the block, the fewer differences the 32 bits tell apart: of packed slabs,
         // with blocks of 8 bytes, 2^20 in all. Their pages are at most 2^19 bytes long.
         const int64_t reach = int64_t{1} << (class_is_packed(i) ? 19 : 20);
@@ -62,7 +62,7 @@ TEST(Arithmetic, EveryBlocksStartHasItsSlotNumber)
     heap_start();
     for (unsigned i = 0; i < CLASS_COUNT; i++)
         for (const uintptr_t start : {uintptr_t{1} << 16, (uintptr_t{1} << 47) - (1 << 20)}) {
-            const struct size_class &shape = size_classes[i];
+            const struct slab_shape &shape = size_classes[i];
             struct span slab = {};
             slab.base = reinterpret_cast<char *>(start - shape.size_bytes);
             slab.size_inverse = shape.inverse;
@@ -77,7 +77,7 @@ TEST(Arithmetic, CountsOfFreesFitTheirByte)
 {
     heap_start();
     for (unsigned i = 0; i < CLASS_COUNT; i++) {
-        const struct size_class &shape = size_classes[i];
+        const struct slab_shape &shape = size_classes[i];
         struct slab_header_parts slab = {};
         slab.header.capacity = shape.capacity;
         slab_wait(&slab.header);
@@ -99,8 +99,8 @@ TEST(Arithmetic, EverySizeAndAlignmentHasTheSmallestClassThatServes)
                                               size_classes[expected].size_bytes % alignment != 0))
                 expected++;
             // Above a page, no class has a page more than the request needs.
-            const bool fits = alignment <= PAGE_BYTES || size_classes[expected].size_bytes - size <
-                                                             size_t{PAGE_BYTES};
+            const bool fits = alignment <= PAGE_BYTES ||
+                              size_classes[expected].size_bytes - size < size_t{PAGE_BYTES};
             ASSERT_EQ(class_of_aligned(size, alignment), fits ? expected : unsigned{CLASS_COUNT})
                 << size << " at " << alignment;
         }

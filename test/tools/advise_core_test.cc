@@ -208,18 +208,18 @@ TEST_F(AdviseCore, FewBlocksPinPages)
     uint32_t many = stack({1, 10}), few = stack({1, 11}), frees = stack({1, 30});
     for (uint64_t page = 0; page < 64; page++)
         for (uint64_t i = 0; i < 64; i++)
-            make(i == 7 ? few : many, PAGE_BYTES * (100 + page) + 64 * i, 64);
+            make(i == 7 ? few : many, ADVISE_PAGE_BYTES * (100 + page) + 64 * i, 64);
     for (uint64_t page = 0; page < 64; page++)
         for (uint64_t i = 0; i < 64; i++)
             if (i != 7)
-                end(frees, PAGE_BYTES * (100 + page) + 64 * i);
+                end(frees, ADVISE_PAGE_BYTES * (100 + page) + 64 * i);
     EXPECT_EQ(of(few).pinned_bytes, 0U)
         << "the number of blocks still falls, perhaps to the program's end";
     for (uint64_t i = 0; i < 1000; i++)
-        make(many, PAGE_BYTES * 200 + 64 * i, 64);
+        make(many, ADVISE_PAGE_BYTES * 200 + 64 * i, 64);
     advice_finish(&advice);
-    EXPECT_EQ(of(few).pinned_bytes, 64U * (PAGE_BYTES - 64));
-    EXPECT_LE(of(many).pinned_bytes, uint64_t(PAGE_BYTES)) << "the current page of the site";
+    EXPECT_EQ(of(few).pinned_bytes, 64U * (ADVISE_PAGE_BYTES - 64));
+    EXPECT_LE(of(many).pinned_bytes, uint64_t(ADVISE_PAGE_BYTES)) << "the current page of the site";
 }
 
 TEST_F(AdviseCore, StacksThatDifferByRecursionAreOneSite)

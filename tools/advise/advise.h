@@ -23,7 +23,7 @@ enum {
     GROWN_FIRST = 64,
     SIZES_KEPT = 6,
     NO_BLOCK = 0,
-    PAGE_BYTES = 4096,
+    ADVISE_PAGE_BYTES = 4096,
 };
 
 enum advise_kind {

@@ -21,12 +21,13 @@ static void add(const struct block *block, void *context)
 {
     struct pieces *pieces = context;
     uint64_t at = block->address, end = at + (block->size_bytes ? block->size_bytes : 1);
-    if (end - at >= PAGE_BYTES / 2) // the block itself holds its pages
+    if (end - at >= ADVISE_PAGE_BYTES / 2) // the block itself holds its pages
         return;
-    for (; at < end && pieces->count < pieces->room; at = (at / PAGE_BYTES + 1) * PAGE_BYTES) {
-        uint64_t stop = (at / PAGE_BYTES + 1) * PAGE_BYTES;
+    for (; at < end && pieces->count < pieces->room;
+         at = (at / ADVISE_PAGE_BYTES + 1) * ADVISE_PAGE_BYTES) {
+        uint64_t stop = (at / ADVISE_PAGE_BYTES + 1) * ADVISE_PAGE_BYTES;
         uint32_t bytes = (uint32_t)((stop < end ? stop : end) - at);
-        pieces->piece[pieces->count++] = (struct piece){at / PAGE_BYTES, block->site, bytes};
+        pieces->piece[pieces->count++] = (struct piece){at / ADVISE_PAGE_BYTES, block->site, bytes};
     }
 }
 
@@ -41,10 +42,11 @@ static void share(struct advice *advice, const struct piece *piece, size_t count
     uint64_t live = 0;
     for (size_t i = 0; i < count; i++)
         live += piece[i].bytes;
-    if (live == 0 || live > PAGE_BYTES / 4)
+    if (live == 0 || live > ADVISE_PAGE_BYTES / 4)
         return;
     for (size_t i = 0; i < count; i++)
-        advice->sites[piece[i].site].pinned_now += (PAGE_BYTES - live) * piece[i].bytes / live;
+        advice->sites[piece[i].site].pinned_now +=
+            (ADVISE_PAGE_BYTES - live) * piece[i].bytes / live;
 }
 
 void pages_look(struct advice *advice)

@@ -37,7 +37,7 @@ uint64_t class_bytes(uint64_t size_bytes)
 {
     uint64_t step = 16;
     if (size_bytes > 32768)
-        step = PAGE_BYTES;
+        step = ADVISE_PAGE_BYTES;
     else if (size_bytes > 128)
         step = (uint64_t)1 << (63 - __builtin_clzll(size_bytes - 1) - 3);
     uint64_t rounded = (size_bytes + step - 1) / step * step;
@@ -369,7 +369,7 @@ static void look_at_low(struct advice *advice)
         advice->low_bytes = live;
     if (live > advice->high_bytes)
         advice->high_bytes = live;
-    if (advice->high_bytes < 16 * PAGE_BYTES || advice->low_bytes > advice->high_bytes / 2 ||
+    if (advice->high_bytes < 16 * ADVISE_PAGE_BYTES || advice->low_bytes > advice->high_bytes / 2 ||
         live <= advice->low_bytes + advice->high_bytes / 16)
         return;
     pages_look(advice);
