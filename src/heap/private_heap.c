@@ -27,54 +27,38 @@ static struct span *private_large_take_span(size_t size_bytes, size_t alignment_
     return span ? span : large_allocate(size_bytes, alignment_bytes);
 }
 
-/* Corrects what was counted for a span by its real length.
- * Returns: false when the limit does not allow the difference. */
-static bool private_large_count_length(struct private_heap *private_heap, const struct span *span,
-                                       size_t counted)
-{
-    size_t bytes = (size_t)span->pages << PAGE_SHIFT;
-    if (bytes > counted)
-        return private_heap_reserve(private_heap, bytes - counted);
-    private_heap_unreserve(private_heap, counted - bytes);
-    return true;
-}
-
-struct span *private_heap_alloc_large(struct private_heap *private_heap, size_t size_bytes,
-                                      size_t alignment_bytes)
+/* Allocates a large block of the heap. */
+static void *private_large_alloc(struct private_heap *private_heap, size_t size_bytes,
+                                 size_t alignment_bytes)
 {
     if (size_bytes > PTRDIFF_MAX)
         return NULL;
-    size_t counted = align_up(large_least(size_bytes, alignment_bytes), os_page_size());
+    size_t most_pages = large_pages(large_least(size_bytes, alignment_bytes));
+    size_t counted = align_up(most_pages << PAGE_SHIFT, os_page_size());
     if (!private_heap_reserve(private_heap, counted))
         return NULL;
     struct large_note *note = private_heap_take_note(private_heap);
     struct span *span = note ? private_large_take_span(size_bytes, alignment_bytes) : NULL;
-    if (span && !private_large_count_length(private_heap, span, counted)) {
-        (void)large_free(span, span->base);
-        span = NULL;
-    }
     if (span == NULL) {
         if (note)
             private_heap_spare_note(private_heap, note);
         private_heap_unreserve(private_heap, counted);
         return NULL;
     }
+    private_heap_unreserve(private_heap, counted - ((size_t)span->pages << PAGE_SHIFT));
     private_heap_link_note(private_heap, note, span);
     private_heap_note_peak(private_heap);
-    return span;
+    return span->base;
 }
 
-/* A block that another thread frees at the same time is freed once, by the thread that swaps its
- * tag. */
 void private_heap_end_large(struct private_heap *private_heap)
 {
-    for (struct large_note *note = private_heap->large.used; note; note = note->next) {
-        struct span *span = load_relaxed(&note->span);
-        const char *base = span ? span->base : NULL;
-        if (span && slab_heap(span) == &private_heap->heap && large_is_in_use(span))
-            (void)large_free(span, base);
+    /* Pairs with private_heap_take_note. */
+    for (struct large_note *note = load_acquire(&private_heap->notes); note; note = note->next) {
+        struct span *span = private_heap_noted(private_heap, note);
+        if (span)
+            (void)large_free(span, span->base);
     }
-    private_heap_collect_large(private_heap);
 }
 
 enum { SERIAL_MAX = 63 };
@@ -183,8 +167,7 @@ void *private_heap_alloc(struct private_heap *private_heap, size_t size_bytes,
     unsigned class = class_of_request(size_bytes, alignment_bytes);
     if (class != CLASS_COUNT)
         return private_heap_allocate(private_heap, class, size_bytes);
-    struct span *large = private_heap_alloc_large(private_heap, size_bytes, alignment_bytes);
-    return large ? large->base : NULL;
+    return private_large_alloc(private_heap, size_bytes, alignment_bytes);
 }
 
 void *private_heap_alloc_zeroed(struct private_heap *private_heap, size_t size_bytes)
@@ -390,7 +373,6 @@ void private_heap_read_stats(struct private_heap *private_heap, cairn_private_he
     *stats = (cairn_private_heap_stats){0};
     private_heap_lock(private_heap);
     heap_drain(&private_heap->heap);
-    private_heap_collect_large(private_heap);
     for (struct span *slab = private_heap->slabs; slab; slab = private_heap_next_slab(slab)) {
         if (slab_heap(slab) == NULL)
             continue; /* retired just now */
@@ -398,13 +380,14 @@ void private_heap_read_stats(struct private_heap *private_heap, cairn_private_he
         stats->live_blocks += count.live_blocks;
         stats->live_bytes += count.live_bytes;
     }
-    for (struct large_note *note = private_heap->large.used; note; note = note->next) {
+    private_heap_unlock(private_heap);
+    /* Pairs with private_heap_take_note. */
+    for (struct large_note *note = load_acquire(&private_heap->notes); note; note = note->next) {
         if (load_relaxed(&note->span) == NULL)
             continue;
         stats->large_blocks++;
         stats->large_bytes += load_relaxed(&note->bytes); /* the span may have been given back */
     }
-    private_heap_unlock(private_heap);
     stats->live_blocks += stats->large_blocks;
     stats->live_bytes += stats->large_bytes;
     stats->held_bytes = load_relaxed(&private_heap->held_bytes);

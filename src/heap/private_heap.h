@@ -33,9 +33,6 @@
 
 #include "heap/private_state.h"
 
-/* Allocates a large block of the heap. */
-struct span *private_heap_alloc_large(struct private_heap *private_heap, size_t size_bytes,
-                                      size_t alignment_bytes);
 /* Frees all large blocks of the heap, which no other thread uses any more. */
 void private_heap_end_large(struct private_heap *private_heap);
 

@@ -2,6 +2,7 @@
 #include "heap/private_state.h"
 
 #include "base/check.h"
+#include "base/tagged.h"
 #include "heap/refill.h"
 #include "os/memory.h"
 
@@ -102,14 +103,14 @@ static size_t private_state_span_bytes(const struct span *span)
 
 struct large_note *private_heap_take_note(struct private_heap *private_heap)
 {
-    fork_lock_acquire(&private_heap->lock);
-    private_heap_collect_large(private_heap);
-    struct large_note *note = private_heap->large.spare;
-    if (note)
-        private_heap->large.spare = note->next;
-    fork_lock_release(&private_heap->lock);
-    if (note == NULL && (note = meta_take(META_HOT, sizeof *note)) != NULL)
-        note->private_heap = private_heap;
+    struct large_note *note =
+        tagged_pop(&private_heap->spare_notes, offsetof(struct large_note, next_spare));
+    if (note == NULL && (note = meta_take(META_HOT, sizeof *note)) != NULL) {
+        fork_lock_acquire(&private_heap->lock); /* so the list is whole in the child of a fork */
+        note->next = private_heap->notes;
+        store_release(&private_heap->notes, note); /* pairs with the walks over all notes */
+        fork_lock_release(&private_heap->lock);
+    }
     return note;
 }
 
@@ -121,85 +122,43 @@ void private_heap_link_note(struct private_heap *private_heap, struct large_note
     span->next = (struct span *)(void *)note;
     /* Pairs with load_acquire of the owner word. */
     store_release(&span->owner, (uintptr_t)private_heap | OWNER_LARGE);
-    fork_lock_acquire(&private_heap->lock);
-    note->prev = NULL;
-    note->next = private_heap->large.used;
-    if (note->next)
-        note->next->prev = note;
-    private_heap->large.used = note;
-    fork_lock_release(&private_heap->lock);
 }
 
 void private_heap_spare_note(struct private_heap *private_heap, struct large_note *note)
 {
-    fork_lock_acquire(&private_heap->lock);
-    note->next = private_heap->large.spare;
-    private_heap->large.spare = note;
-    fork_lock_release(&private_heap->lock);
+    store_relaxed(&note->span, (struct span *)NULL);
+    tagged_push(&private_heap->spare_notes, note, offsetof(struct large_note, next_spare));
 }
 
 void private_heap_lose_large(struct span *span)
 {
-    struct large_note *note = private_heap_note_of(span);
-    struct private_heap *private_heap = note->private_heap;
+    struct private_heap *private_heap = span_private_heap(span);
     store_relaxed(&span->owner, (uintptr_t)0);
     private_heap_unreserve(private_heap, private_state_span_bytes(span));
-    store_relaxed(&note->span, (struct span *)NULL);
-    note->mail_next = load_relaxed(&private_heap->large.freed);
-    while (!compare_swap_acq_rel(&private_heap->large.freed, &note->mail_next,
-                                 note)) /* release: pairs with private_heap_collect_large */
-        pause_processor();
+    private_heap_spare_note(private_heap, private_heap_note_of(span));
 }
 
-static void private_state_unlink_note(struct private_heap *private_heap, struct large_note *note)
+/* In the child of fork, another thread of the parent may have been freeing the block, or may have
+ * freed and reused it: the copy of the note may be older than that of the header. */
+struct span *private_heap_noted(const struct private_heap *private_heap,
+                                const struct large_note *note)
 {
-    if (note->next)
-        note->next->prev = note->prev;
-    if (note->prev)
-        note->prev->next = note->next;
-    else
-        private_heap->large.used = note->next;
-    note->next = private_heap->large.spare;
-    private_heap->large.spare = note;
-}
-
-void private_heap_collect_large(struct private_heap *private_heap)
-{
-    if (load_relaxed(&private_heap->large.freed) == NULL)
-        return;
-    struct large_note *note =
-        exchange_acquire(&private_heap->large.freed,
-                         (struct large_note *)NULL); /* pairs with private_heap_lose_large */
-    for (struct large_note *next; note; note = next) {
-        next = note->mail_next;
-        private_state_unlink_note(private_heap, note);
-    }
-}
-
-/* Whether the note's block is in use in the child of fork. Another thread of the parent may have
- * been freeing the block, or may have freed and reused it: the copy of the note may be older than
- * that of the header. */
-static bool private_state_is_in_use(const struct private_heap *private_heap,
-                                    const struct large_note *note)
-{
-    const struct span *span = load_relaxed(&note->span);
-    if (span == NULL)
-        return false;
-    uint8_t tag = load_relaxed(&span->tag);
-    bool in_use = tag == SPAN_LARGE || tag == SPAN_HUGE || tag == SPAN_RESIZED;
-    return in_use && span_private_heap(span) == private_heap && private_heap_note_of(span) == note;
+    struct span *span = load_relaxed(&note->span);
+    bool in_use = span && span_private_heap(span) == private_heap &&
+                  private_heap_note_of(span) == note && large_is_in_use(span);
+    return in_use ? span : NULL;
 }
 
 size_t private_heap_recount_large(struct private_heap *private_heap)
 {
     size_t bytes = 0;
-    store_relaxed(&private_heap->large.freed, (struct large_note *)NULL);
-    for (struct large_note *note = private_heap->large.used, *next; note; note = next) {
-        next = note->next;
-        if (private_state_is_in_use(private_heap, note))
-            bytes += private_state_span_bytes(load_relaxed(&note->span));
+    store_relaxed(&private_heap->spare_notes, (uintptr_t)0);
+    for (struct large_note *note = private_heap->notes; note; note = note->next) {
+        const struct span *span = private_heap_noted(private_heap, note);
+        if (span)
+            bytes += private_state_span_bytes(span);
         else
-            private_state_unlink_note(private_heap, note);
+            private_heap_spare_note(private_heap, note);
     }
     return bytes;
 }

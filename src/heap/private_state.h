@@ -10,13 +10,6 @@
 #include "cairn/private_heap.h"
 #include "heap/thread_heap.h"
 
-/* The notes of large blocks: see below. */
-struct private_heap_large {
-    struct large_note *used; /* lock: notes of blocks in use, and of freed ones not yet collected */
-    struct large_note *spare; /* lock: notes that may be used again */
-    struct large_note *freed; /* atomic: stack; any thread pushes, the lock's holder takes all */
-};
-
 struct private_heap {
     /* First. Fields of its holder are those of the thread that holds the lock below. */
     struct heap heap;
@@ -26,7 +19,8 @@ struct private_heap {
     struct private_heap *next_private_heap; /* const after it is listed: all heaps */
     struct private_heap *next_unused;       /* lock: registry: heaps that wait to be used again */
     struct span *slabs;                     /* lock: all slabs */
-    struct private_heap_large large;
+    struct large_note *notes;               /* atomic, lock to write: all notes, see below */
+    uintptr_t spare_notes;              /* atomic: list of base/tagged.h: notes without a block */
     cairn_private_heap_options options; /* const in use; limit_bytes replaces its limit */
     uint32_t made_in;                   /* const in use: generation of the process that made it */
     size_t slab_bytes;                  /* lock: bytes of `slabs` */
@@ -81,20 +75,16 @@ void private_heap_verify(struct private_heap *private_heap);
 /* The limit of a private heap, and the notes of its large blocks, which end with it.
  *
  * Each large block has a note in metadata memory. The owner word of its span is the heap, and the
- * span's `next` is the note. The notes of the blocks in use form a list of the heap. A free takes
- * no lock: it removes the span from the note and pushes the note to `freed`. The next holder of the
- * lock moves all notes in `freed` to `spare`. Any thread pushes, and all notes are taken at once,
- * so there is no ABA problem. Notes are never given back.
+ * span's `next` is the note. Any thread takes spare notes, and a free makes the note spare again.
+ * Notes are never given back: the list of all notes only grows, so any thread may walk over it.
  *
  * Threads: any; the functions lock the heap themselves unless a tag says otherwise. */
 
 struct large_note {
-    struct private_heap *private_heap; /* const after init */
-    struct span *span;                 /* atomic: the block's span; NULL once it is freed */
-    struct large_note *next;           /* lock: the heap's: list `used` or `spare` */
-    struct large_note *prev;           /* lock: the heap's: list `used` */
-    struct large_note *mail_next;      /* freeing thread, until the note is in `freed`; then lock */
-    size_t bytes;                      /* atomic: length of the span */
+    struct large_note *next;       /* const after it is listed: all notes of the heap */
+    struct large_note *next_spare; /* see base/tagged.h */
+    struct span *span;             /* atomic: the block's span; NULL without a block */
+    size_t bytes;                  /* atomic: length of the span */
 };
 
 /* The note of a large block of a private heap. No other module uses the field while the span is in
@@ -111,19 +101,20 @@ struct large_note *private_heap_take_note(struct private_heap *private_heap);
 /* Makes the span a large block of the heap, described by the note. */
 void private_heap_link_note(struct private_heap *private_heap, struct large_note *note,
                             struct span *span);
-/* Gives back a note that was not used. */
+/* Gives back a note that no block uses any more. */
 void private_heap_spare_note(struct private_heap *private_heap, struct large_note *note);
+
+/* The span of the note's block.
+ * Returns: NULL if the note has no block in use. */
+struct span *private_heap_noted(const struct private_heap *private_heap,
+                                const struct large_note *note);
 
 /* Removes a block that is being freed from its heap.
  * Threads: the thread that swapped the block's tag. */
 void private_heap_lose_large(struct span *span);
 
-/* Moves the notes of freed blocks to `spare`.
- * Locking: the heap's lock held. */
-void private_heap_collect_large(struct private_heap *private_heap);
-
-/* In the child of fork: rebuilds the list of notes from the spans, because `freed` may be
- * inconsistent with them.
+/* In the child of fork: makes all notes spare that have no block in use. Other threads of the
+ * parent may have been taking or giving back notes.
  * Returns: the bytes of the blocks in use. */
 size_t private_heap_recount_large(struct private_heap *private_heap);
 

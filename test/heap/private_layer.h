@@ -35,11 +35,7 @@ class PrivateHeapOfTest : public heap_layer::OwnHeap
         OwnHeap::TearDown();
     }
     size_t held() { return stats_of(private_heap_).held_bytes; }
-    void *take(size_t size)
-    {
-        struct span *span = private_heap_alloc_large(private_heap_, size, PAGE_BYTES);
-        return span ? span->base : nullptr;
-    }
+    void *take(size_t size) { return private_heap_alloc(private_heap_, size, PAGE_BYTES); }
 
     struct private_heap *private_heap_ = nullptr;
 };
