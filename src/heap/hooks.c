@@ -131,8 +131,8 @@ static bool hooks_unmark(struct span *span, const void *block)
         return was;
     }
     uint8_t *at = hooks_link_of(span, block);
-    uint8_t link = at ? load_relaxed(at) : (uint8_t)LINK_LIVE;
-    if (link != LINK_PROFILED)
+    uint8_t link = LINK_PROFILED;
+    if (at == NULL || load_relaxed(at) != LINK_PROFILED)
         return false;
     (void)compare_swap_if_threaded(at, &link, (uint8_t)LINK_LIVE);
     return true;
@@ -146,7 +146,7 @@ void hooks_mark(struct span *span, const void *block)
     }
     uint8_t *at = hooks_link_of(span, block);
     uint8_t link = LINK_LIVE;
-    if (at && likely(slab_shows_live(span, (unsigned)slab_slot(span, block))))
+    if (at && likely(load_relaxed(at) == LINK_LIVE))
         (void)compare_swap_if_threaded(at, &link, (uint8_t)LINK_PROFILED);
 }
 
@@ -156,8 +156,7 @@ void hooks_mark(struct span *span, const void *block)
 static void hooks_route_class_of(const struct span *span)
 {
     struct heap *heap = thread_heap;
-    if (span_is_slab(span) && !slab_is_packed(span) && slab_heap(span) == heap &&
-        slab_class(span) < SMALL_CLASSES)
+    if (span_is_slab(span) && class_is_small(slab_class(span)) && slab_heap(span) == heap)
         heap_route_class(heap, slab_class(span));
 }
 
@@ -184,34 +183,35 @@ void free_hooked(struct span *span, void *block)
     (void)hooks_unmark(span, block);
 }
 
-/* Holds the sample of a marked block. The new name of the sample is an address with the lowest bit
- * set, which is no block's because blocks are aligned. */
-static struct span_sample hooks_hold(char *block)
+/* Holds the sample of a block that may be marked. The new name of the sample is an address with the
+ * lowest bit set, which is no block's because blocks are aligned. */
+static struct span_sample hooks_hold(const struct span *span, char *block, bool is_marked)
 {
-    struct span_sample held = {NULL, 0};
+    struct span_sample held = {NULL, span->pages};
     const struct heap_profiler *profiler = load_relaxed(&heap_hooks.profiler);
-    if (profiler) {
+    if (profiler && is_marked) {
         held.name = block + 1;
         profiler->renamed(block, held.name);
     }
     return held;
 }
 
-struct span_sample hooks_hold_sample(struct span *span)
+struct span_sample hooks_hold_sample(const struct span *span)
 {
-    return span->mark != 0 ? hooks_hold(span->base) : (struct span_sample){NULL, 0};
+    return hooks_hold(span, span->base, span->mark != 0);
 }
 
-void hooks_resume_sample(struct span *span, struct span_sample held)
+bool hooks_release_sample(void *block, const void *now, struct span_sample held)
 {
-    if (held.name)
-        load_relaxed(&heap_hooks.profiler)->renamed(held.name, span->base);
-}
-
-void hooks_drop_sample(struct span_sample held)
-{
-    if (held.name)
+    struct span *span = page_map_find(block);
+    bool same = now == NULL || (now == block && !span_is_slab(span) && span->pages == held.pages);
+    if (held.name && same) {
+        load_relaxed(&heap_hooks.profiler)->renamed(held.name, block);
+        hooks_mark(span, block);
+    } else if (held.name) {
         load_relaxed(&heap_hooks.profiler)->freed(held.name);
+    }
+    return same;
 }
 
 struct span_sample hooks_resize_begin(void *block)
@@ -220,31 +220,13 @@ struct span_sample hooks_resize_begin(void *block)
     if (tracer)
         tracer->freed(block, true);
     struct span *span = page_map_find(block);
-    struct span_sample held = {NULL, 0};
-    if (hooks_unmark(span, block))
-        held = hooks_hold(block);
-    if (!span_is_slab(span))
-        held.pages = span->pages;
-    return held;
-}
-
-/* Resumes the sample if the block is unchanged; otherwise the sample ends. */
-static void hooks_release(void *block, const void *now, struct span_sample held)
-{
-    struct span *span = page_map_find(block);
-    bool same = now == NULL || (now == block && !span_is_slab(span) && span->pages == held.pages);
-    if (held.name == NULL || !same) {
-        hooks_drop_sample(held);
-        return;
-    }
-    load_relaxed(&heap_hooks.profiler)->renamed(held.name, block);
-    hooks_mark(span, block);
+    return hooks_hold(span, block, hooks_unmark(span, block));
 }
 
 void hooks_resize_end(void *block, void *now, size_t asked_bytes, struct span_sample held)
 {
     const struct heap_tracer *tracer = hooks_tracer_now();
-    hooks_release(block, now, held);
+    (void)hooks_release_sample(block, now, held);
     if (tracer == NULL)
         return;
     void *stays = now ? now : block;

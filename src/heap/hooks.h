@@ -158,12 +158,12 @@ struct span_sample {
 
 /* Holds the sample of a large block.
  * Locking: large_lock held. */
-struct span_sample hooks_hold_sample(struct span *span);
-/* Resumes a held sample whose large block is unchanged.
- * Locking: large_lock held. */
-void hooks_resume_sample(struct span *span, struct span_sample held);
-/* Ends a held sample. */
-void hooks_drop_sample(struct span_sample held);
+struct span_sample hooks_hold_sample(const struct span *span);
+/* Resumes a held sample if its block is unchanged; otherwise the sample ends. `now` is the block's
+ * new address, or NULL if the resize failed.
+ * Returns: whether the block is unchanged. A block of a slab that was resized counts as changed.
+ * Locking: large_lock held for a large block that has not moved. */
+bool hooks_release_sample(void *block, const void *now, struct span_sample held);
 
 /* Begins a traced resize of any block, before the block may move. Only while heap_is_traced.
  * Locking: large_lock held for a large block. */

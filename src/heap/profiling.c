@@ -49,15 +49,12 @@ static int64_t profiling_draw(struct profiling *state, uint64_t size_bytes)
     return gap < (unsigned __int128)1 << 60 ? 1 + (int64_t)gap : (int64_t)1 << 60;
 }
 
-static int64_t profiling_draw_of_class(struct profiling *state, unsigned class)
-{
-    return profiling_draw(state, size_classes[class].size_bytes);
-}
-
+/* The current slab of a small class.
+ * Returns: NULL if there is none, and for other classes. */
 static struct span *profiling_current_of(const struct heap *heap, unsigned class)
 {
     struct span *slab = heap->current[class];
-    return slab == heap->current[CLASS_COUNT] ? NULL : slab; /* the last is the empty slab */
+    return class_is_small(class) && slab != &empty_slab.header ? slab : NULL;
 }
 
 /* Slots that are free or were never handed out. */
@@ -73,6 +70,12 @@ static void profiling_divert(struct heap *heap, unsigned class, bool on)
     heap->profiling->diverted = on ? diverted | bit : diverted & ~bit;
     if (heap->profiling->diverted != diverted)
         heap_route_class(heap, class);
+}
+
+static void profiling_divert_none(struct heap *heap)
+{
+    for (unsigned class = 0; class < SMALL_CLASSES; class ++)
+        profiling_divert(heap, class, false);
 }
 
 /* Grants frees to the current slab of the class up to the clock, or diverts the class if the grant
@@ -108,6 +111,19 @@ static void profiling_renew(struct heap *heap, unsigned class, struct span *slab
     profiling_grant(heap, class, slab);
 }
 
+/* Draws a new number for the class. Without a current slab the diversion stays as it is. */
+static void profiling_draw_clock(struct heap *heap, unsigned class)
+{
+    struct profiling *state = heap->profiling;
+    struct span *slab = profiling_current_of(heap, class);
+    state->clocks[class] =
+        (struct profile_clock){.left = profiling_draw(state, size_classes[class].size_bytes)};
+    if (slab) {
+        state->clocks[class].unseen = profiling_free_slots_of(slab);
+        profiling_grant(heap, class, slab);
+    }
+}
+
 /* Makes the heap follow a start of the profiler: draws a number for each class. */
 static void profiling_begin(struct heap *heap, uint32_t epoch)
 {
@@ -117,24 +133,9 @@ static void profiling_begin(struct heap *heap, uint32_t epoch)
     state->epoch = epoch;
     state->random = seed != 0 ? seed + (uint64_t)number * 0x9e3779b97f4a7c15u : os_random();
     state->large_left = profiling_draw(state, 1);
-    for (unsigned class = 0; class < CLASS_COUNT; class ++) {
-        struct span *slab = class_is_small(class) ? profiling_current_of(heap, class) : NULL;
-        state->clocks[class] =
-            (struct profile_clock){.left = profiling_draw_of_class(state, class)};
-        if (slab) {
-            state->clocks[class].unseen = profiling_free_slots_of(slab);
-            profiling_grant(heap, class, slab);
-        } else if (class_is_small(class)) {
-            profiling_divert(heap, class, false);
-        }
-    }
-}
-
-static void profiling_end(struct heap *heap)
-{
-    heap->profiling->epoch = 0;
-    for (unsigned class = 0; class < SMALL_CLASSES; class ++)
-        profiling_divert(heap, class, false);
+    profiling_divert_none(heap);
+    for (unsigned class = 0; class < CLASS_COUNT; class ++)
+        profiling_draw_clock(heap, class);
 }
 
 /* The profiling state of the heap.
@@ -145,8 +146,10 @@ static struct profiling *profiling_state_of(struct heap *heap)
     if (heap->private_heap != NULL)
         return NULL; /* its holder has a lock, under which no system call is allowed */
     if (!heap_has_hook(HOOK_PROFILE)) {
-        if (heap->profiling && heap->profiling->epoch != 0)
-            profiling_end(heap);
+        if (heap->profiling && heap->profiling->epoch != 0) {
+            heap->profiling->epoch = 0;
+            profiling_divert_none(heap);
+        }
         return NULL;
     }
     if (heap->profiling == NULL)
@@ -175,16 +178,30 @@ void heap_profile_stop(void) { hooks_clear(HOOK_PROFILE); }
 
 /* Small classes' current slabs. */
 
-void heap_profile_attend(struct heap *heap, unsigned class)
+/* The clock of a small class.
+ * Returns: NULL when profiling_state_of does, or while the class is diverted. */
+static struct profile_clock *profiling_clock_of(struct heap *heap, unsigned class)
 {
     struct profiling *state = profiling_state_of(heap);
-    if (state == NULL || heap_profile_diverts(heap, class))
+    return state && !heap_profile_diverts(heap, class) ? &state->clocks[class] : NULL;
+}
+
+/* Counts the mallocs up to now if those that are not seen may reach the clock. */
+static void profiling_watch(struct heap *heap, unsigned class, const struct profile_clock *clock)
+{
+    struct span *slab = profiling_current_of(heap, class);
+    if (unlikely(clock->unseen + clock->granted >= clock->left) && slab)
+        profiling_renew(heap, class, slab);
+}
+
+void heap_profile_attend(struct heap *heap, unsigned class)
+{
+    struct profile_clock *clock = profiling_clock_of(heap, class);
+    if (clock == NULL)
         return;
-    struct profile_clock *clock = &state->clocks[class];
     clock->unseen += clock->granted;
     clock->granted = FREES_MAX;
-    if (unlikely(clock->unseen + FREES_MAX >= clock->left))
-        profiling_renew(heap, class, heap->current[class]);
+    profiling_watch(heap, class, clock);
 }
 
 void heap_profile_leave(struct heap *heap, unsigned class, unsigned free_slots)
@@ -192,33 +209,31 @@ void heap_profile_leave(struct heap *heap, unsigned class, unsigned free_slots)
     /* If the heap starts to follow the profiler here, no malloc has passed since, and the second
      * call returns its state. */
     (void)profiling_state_of(heap);
-    struct profiling *state = profiling_state_of(heap);
-    if (state == NULL || heap_profile_diverts(heap, class))
+    struct profile_clock *clock = profiling_clock_of(heap, class);
+    if (clock == NULL)
         return;
     profiling_settle(heap, class, slab_hot(heap->current[class])->frees_to_attention, free_slots);
-    state->clocks[class].unseen = 0;
+    clock->unseen = 0;
     if (config_debug)
-        check_internal(state->clocks[class].left > 0);
+        check_internal(clock->left > 0);
 }
 
 void heap_profile_enter(struct heap *heap, unsigned class, unsigned free_slots)
 {
-    struct profiling *state = profiling_state_of(heap);
-    if (state == NULL || heap_profile_diverts(heap, class))
+    struct profile_clock *clock = profiling_clock_of(heap, class);
+    if (clock == NULL)
         return;
-    state->clocks[class].unseen = free_slots;
+    clock->unseen = free_slots;
     profiling_grant(heap, class, heap->current[class]);
 }
 
 void heap_profile_collect(struct heap *heap, unsigned class, unsigned slots)
 {
-    struct profiling *state = profiling_state_of(heap);
-    if (state == NULL || heap_profile_diverts(heap, class))
+    struct profile_clock *clock = profiling_clock_of(heap, class);
+    if (clock == NULL)
         return;
-    struct profile_clock *clock = &state->clocks[class];
     clock->unseen += slots;
-    if (unlikely(clock->unseen + clock->granted >= clock->left))
-        profiling_renew(heap, class, heap->current[class]);
+    profiling_watch(heap, class, clock);
 }
 
 /* Blocks. */
@@ -238,24 +253,17 @@ static bool profiling_count(struct heap *heap, unsigned class, bool guarded)
     if (!counted && !guarded)
         return false; /* the free slots of the slab count it */
     clock->left--;
-    struct span *slab = class_is_small(class) ? profiling_current_of(heap, class) : NULL;
-    if (!counted && slab && clock->unseen + clock->granted >= clock->left)
-        profiling_renew(heap, class, slab);
+    if (!counted)
+        profiling_watch(heap, class, clock);
     return clock->left <= 0;
 }
 
 void heap_profile_take(struct heap *heap, unsigned class, void *block, size_t asked_bytes,
                        bool guarded)
 {
-    struct profiling *state = profiling_state_of(heap);
-    if (state == NULL || !profiling_count(heap, class, guarded))
+    if (profiling_state_of(heap) == NULL || !profiling_count(heap, class, guarded))
         return;
-    state->clocks[class] = (struct profile_clock){.left = profiling_draw_of_class(state, class)};
-    struct span *slab = class_is_small(class) ? profiling_current_of(heap, class) : NULL;
-    if (slab) {
-        state->clocks[class].unseen = profiling_free_slots_of(slab);
-        profiling_grant(heap, class, slab);
-    }
+    profiling_draw_clock(heap, class);
     /* This is the last step, because the stack walk may allocate memory. */
     profiling_sample(page_map_find(block), block, asked_bytes, size_classes[class].size_bytes);
 }
@@ -271,13 +279,4 @@ void heap_profile_large(struct heap *heap, struct span *span, size_t asked_bytes
         return;
     state->large_left = profiling_draw(state, 1);
     profiling_sample(span, span->base, asked_bytes, size_bytes);
-}
-
-void heap_profile_resized(struct heap *heap, struct span *span, struct span_sample held,
-                          size_t asked_bytes)
-{
-    hooks_drop_sample(held);
-    if (!heap_is_traced()) /* the tracer has the same mark */
-        span->mark = 0;
-    heap_profile_large(heap, span, asked_bytes);
 }

@@ -57,12 +57,6 @@ void heap_profile_take(struct heap *heap, unsigned size_class, void *block, size
  * thread's heap, held, or NULL if the thread has none. */
 void heap_profile_large(struct heap *heap, struct span *span, size_t asked_bytes);
 
-/* Ends the held sample (hooks_hold_sample) of a large block that now has another length, and counts
- * the block anew.
- * Locking: large_lock held. */
-void heap_profile_resized(struct heap *heap, struct span *span, struct span_sample held,
-                          size_t asked_bytes);
-
 /* The value with which `frees_to_attention` of the class's current slab began. */
 inline_always unsigned heap_profile_granted(const struct heap *heap, unsigned size_class)
 {

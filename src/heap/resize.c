@@ -65,29 +65,13 @@ inline_always void resize_free_old(void *pointer, size_t block_bytes, const void
         free_fast(pointer);
 }
 
-/* Moves a large block to a new span. The memory of the old span is purged during the copy
- * (pages_move_bytes).
- * Returns: the new span, or NULL when out of memory. */
-static struct span *resize_copy_large(struct span *old, size_t size_bytes)
-{
-    struct span *fresh = large_allocate_growing(size_bytes);
-    if (fresh)
-        pages_move_bytes(fresh, old, smaller_of((size_t)old->pages << PAGE_SHIFT, size_bytes));
-    return fresh;
-}
-
-/* Allocates the destination of a block that has to move. */
-static no_inline void *resize_allocate_moved(size_t old_bytes, size_t size_bytes)
-{
-    return malloc_fast(resize_moved_bytes(old_bytes, size_bytes), malloc_slow_untraced);
-}
-
 /* Moves a block within its private heap, or within the general heap if `private_heap` is NULL. */
 static no_inline void *resize_move(struct private_heap *private_heap, void *pointer,
                                    size_t old_bytes, size_t size_bytes, size_t block_bytes)
 {
-    void *block = private_heap ? private_heap_alloc(private_heap, size_bytes, 1)
-                               : resize_allocate_moved(old_bytes, size_bytes);
+    void *block =
+        private_heap ? private_heap_alloc(private_heap, size_bytes, 1)
+                     : malloc_fast(resize_moved_bytes(old_bytes, size_bytes), malloc_slow_untraced);
     if (block == NULL)
         return NULL;
     memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
@@ -101,14 +85,8 @@ static no_inline void *resize_move(struct private_heap *private_heap, void *poin
 static no_inline void *resize_move_own(const struct span *slab, void *pointer, size_t old_bytes,
                                        size_t size_bytes, heap_resize_failed *failed)
 {
-    size_t block_bytes = config_canaries ? slab->size_bytes : old_bytes;
-    void *block = size_bytes <= SMALL_BLOCK_MAX ? malloc_fast(size_bytes, malloc_slow_untraced)
-                                                : resize_allocate_moved(old_bytes, size_bytes);
-    if (block == NULL)
-        return failed(pointer, size_bytes);
-    memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
-    resize_free_old(pointer, block_bytes, block);
-    return block;
+    void *block = resize_move(NULL, pointer, old_bytes, size_bytes, slab->size_bytes);
+    return likely(block != NULL) ? block : failed(pointer, size_bytes);
 }
 
 /* Resizes a locked large block. For the profiler a block of another length is another block.
@@ -117,13 +95,14 @@ static no_inline void *resize_locked(struct span *span, size_t size_bytes, bool 
 {
     if (likely(!heap_is_hooked()))
         return large_resize(span, size_bytes, may_move);
-    size_t pages = span->pages;
+    char *before = span->base;
     struct span_sample held = hooks_hold_sample(span);
     void *block = large_resize(span, size_bytes, may_move);
-    if (span->pages == pages)
-        hooks_resume_sample(span, held);
-    else if (span_private_heap(span) == NULL)
-        heap_profile_resized(heap_at_hand(), span, held, size_bytes);
+    if (!hooks_release_sample(before, block, held) && span_private_heap(span) == NULL) {
+        if (!heap_is_traced()) /* the tracer has the same mark */
+            span->mark = 0;
+        heap_profile_large(heap_at_hand(), span, size_bytes);
+    }
     return block;
 }
 
@@ -135,14 +114,16 @@ static void resize_lock(struct span *span, const void *pointer, const char *oper
 }
 
 /* Resizes a large block. The old block stays locked while it is copied, because its pages become
- * another block's as soon as it is freed.
+ * another block's as soon as it is freed. Its memory is purged during the copy (pages_move_bytes).
  * Locking: none held. */
 static void *resize_large(struct span *span, void *pointer, size_t size_bytes)
 {
     resize_lock(span, pointer, "realloc");
     void *block = resize_locked(span, size_bytes, true);
     bool moves = block == NULL && size_bytes <= PTRDIFF_MAX && span_private_heap(span) == NULL;
-    struct span *fresh = moves ? resize_copy_large(span, size_bytes) : NULL;
+    struct span *fresh = moves ? large_allocate_growing(size_bytes) : NULL;
+    if (fresh)
+        pages_move_bytes(fresh, span, smaller_of((size_t)span->pages << PAGE_SHIFT, size_bytes));
     large_unlock(span);
     if (fresh == NULL)
         return block;
@@ -150,14 +131,6 @@ static void *resize_large(struct span *span, void *pointer, size_t size_bytes)
     if (heap_is_hooked())
         heap_profile_large(heap_at_hand(), fresh, size_bytes);
     return fresh->base;
-}
-
-static bool resize_large_in_place(struct span *span, const void *pointer, size_t size_bytes)
-{
-    resize_lock(span, pointer, "resize");
-    bool stays = resize_locked(span, size_bytes, false) != NULL;
-    large_unlock(span);
-    return stays;
 }
 
 /* The size of the block. Dies if another thread has freed the block since checked_span and its span
@@ -315,14 +288,17 @@ static bool resize_in_place(void *pointer, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "resize");
     (void)resize_usable_bytes(span, pointer); /* checks the canaries */
-    if (!span_is_slab(span))
-        return span->tag != SPAN_GUARDED && size_bytes > MEDIUM_REQUEST_MAX &&
-               resize_large_in_place(span, pointer, size_bytes);
-    if (!resize_slab_suits(span, size_bytes))
-        return false;
-    if (config_canaries)
-        canary_place(pointer, span->size_bytes, size_bytes);
-    return true;
+    bool stays = false;
+    if (span_is_slab(span)) {
+        stays = resize_slab_suits(span, size_bytes);
+        if (config_canaries && stays)
+            canary_place(pointer, span->size_bytes, size_bytes);
+    } else if (span->tag != SPAN_GUARDED && size_bytes > MEDIUM_REQUEST_MAX) {
+        resize_lock(span, pointer, "resize");
+        stays = resize_locked(span, size_bytes, false) != NULL;
+        large_unlock(span);
+    }
+    return stays;
 }
 
 /* A block can stay where heap_resize would leave it, except for mappings that heap_resize moves by
@@ -376,7 +352,7 @@ void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes)
     if (resize_zeroed_in_place(span, pointer, old_bytes, size_bytes))
         return pointer;
     struct private_heap *private_heap = span_private_heap(span);
-    bool is_traced = heap_is_traced() && span_private_heap(span) == NULL;
+    bool is_traced = heap_is_traced() && private_heap == NULL;
     void *block = private_heap ? private_heap_alloc(private_heap, size_bytes, 1)
                                : malloc_fast(size_bytes, malloc_slow_untraced);
     if (block == NULL)
@@ -386,9 +362,7 @@ void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes)
     memset((char *)block + kept, 0, size_bytes - kept);
     if (likely(block != pointer)) /* resize_free_old reports that case */
         resize_wipe(pointer, old_bytes);
-    struct span_sample held = {NULL, 0};
-    if (is_traced)
-        held = resize_begin_traced(pointer);
+    struct span_sample held = is_traced ? resize_begin_traced(pointer) : (struct span_sample){0};
     resize_free_old(pointer, block_bytes, block);
     if (is_traced)
         resize_end_traced(pointer, block, size_bytes, held);
@@ -400,23 +374,11 @@ static no_inline size_t resize_usable_size_slow(const void *pointer)
     return pointer ? resize_usable_bytes(checked_span(pointer, "malloc_usable_size"), pointer) : 0;
 }
 
-/* The usable size of a large block, or of a block of another thread's slab, without the calls of
- * checked_span. All other pointers are checked. */
-static no_inline size_t resize_usable_size_of_other(const struct span *span, const void *pointer)
-{
-    if (span->tag == SPAN_LARGE && span->base == pointer)
-        return (size_t)span->pages << PAGE_SHIFT;
-    if (!config_canaries && span_is_slab(span) && !slab_is_packed(span) &&
-        slab_shows_live(span, (unsigned)slab_slot(span, pointer)))
-        return span->size_bytes;
-    return resize_usable_size_slow(pointer);
-}
-
 size_t heap_usable_size(const void *pointer)
 {
     struct span *span = page_map_find(pointer);
     return resize_is_own(span, pointer) ? resize_own_bytes(span, pointer)
-                                        : resize_usable_size_of_other(span, pointer);
+                                        : resize_usable_size_slow(pointer);
 }
 
 /* Whether the block was requested with that size, as far as hardened builds know it. */
@@ -428,9 +390,7 @@ static bool resize_has_exact_size(struct span *slab, const void *block, size_t s
     return harden_size(slab, block) == size_bytes;
 }
 
-/* Frees a block if its size and alignment match; reports a mismatch. */
-static no_inline void resize_free_sized_otherwise(void *pointer, size_t size_bytes,
-                                                  size_t alignment_bytes)
+void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes)
 {
     struct span *span = page_map_find(pointer);
     bool matches;
@@ -454,18 +414,6 @@ static no_inline void resize_free_sized_otherwise(void *pointer, size_t size_byt
     else if (checked_span(pointer, "free"))
         report_misuse("free", "sized free of %p with size %zu (%zu-byte block)", pointer,
                       size_bytes, resize_span_block_bytes(span));
-}
-
-/* The usual block of a traced class is found without further checks; resize_free_sized_otherwise
- * handles all others. */
-void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes)
-{
-    const struct span *span = page_map_find(pointer);
-    if (!config_hardened && alignment_bytes <= 16 && size_bytes <= SMALL_REQUEST_MAX &&
-        span->tag == (uint8_t)(SPAN_SLAB + small_class(size_bytes)))
-        free_fast(pointer);
-    else
-        resize_free_sized_otherwise(pointer, size_bytes, alignment_bytes);
 }
 
 void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
