@@ -114,16 +114,10 @@ inline_always void *malloc_take_simple(size_t size_bytes)
     return heap_take(heap, class_of_size(size_bytes));
 }
 
-/* Any request, also seen by the tracer. Most traced requests concern no other hook and need not the
- * general path. */
+/* Any request, also seen by the tracer. */
 static seldom_called void *malloc_hooked(size_t size_bytes, size_t alignment_bytes, bool zeroed)
 {
-    const uint32_t others = ~(uint32_t)(HOOK_TRACE | HOOK_TRACED);
-    void *block = NULL;
-    if (!heap_has_hook(others) && alignment_bytes <= 16)
-        block = malloc_take_simple(size_bytes);
-    if (block == NULL)
-        block = malloc_general(size_bytes, alignment_bytes, zeroed);
+    void *block = malloc_general(size_bytes, alignment_bytes, zeroed);
     return heap_is_traced() && block ? hooks_trace_block(block, size_bytes, alignment_bytes, zeroed)
                                      : block;
 }

@@ -42,14 +42,12 @@ void free_attend(struct span *slab)
  * then does the steps of the fast path. */
 static void free_profiled(struct span *slab, unsigned slot)
 {
-    free_hooked(slab, slab_block(slab, slot));
-    if (unlikely(load_relaxed(slab_link(slab, slot)) != LINK_LIVE)) {
-        report_freed(slab_block(slab, slot), slab, "free");
-    } else if (config_hardened) {
-        harden_check(slab, slot);
-        quarantine_mark(slab, slot);
-        harden_wipe(slab, slot);
-        quarantine_retain(thread_heap, slab, slot);
+    char *block = slab_block(slab, slot);
+    free_hooked(slab, block);
+    if (config_hardened) {
+        harden_free(block); /* its link byte says LIVE now */
+    } else if (unlikely(load_relaxed(slab_link(slab, slot)) != LINK_LIVE)) {
+        report_freed(block, slab, "free");
     } else {
         slab_push(slab, slot);
         if (--slab_hot(slab)->frees_to_attention == 0)
@@ -102,12 +100,10 @@ static no_inline void free_remote_rare(void *pointer, struct span *slab, uint8_t
         report_bad_pointer(pointer, "free");
         return;
     }
-    if (!slab_is_packed(slab)) {
-        if (likely(remote_free(pointer, heap, slab, link)))
-            free_post_slab(heap, slab);
-    } else if (unlikely(packed_free(pointer, heap, slab))) {
+    bool is_marked = slab_is_packed(slab) ? packed_free(pointer, heap, slab)
+                                          : remote_free(pointer, heap, slab, link);
+    if (is_marked)
         free_post_slab(heap, slab);
-    }
 }
 
 /* Frees a pointer that is in no slab: NULL, a guarded block, or a large block whose run

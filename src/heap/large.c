@@ -143,14 +143,6 @@ bool large_lock(struct span *span, const void *block)
     return false;
 }
 
-/* The decay comes before the call of the page layer: a program may do nothing else for a long time.
- */
-static bool large_resize_run(struct span *span, size_t pages)
-{
-    pages_tick();
-    return pages < span->pages ? pages_shrink(span, pages) : pages_extend(span, pages);
-}
-
 /* Whether a mapping keeps its length. One that has grown may have an eighth to spare for its next
  * steps; the small tail of any other is not worth a system call. */
 static bool large_mapping_suits(const struct span *span, size_t pages)
@@ -169,12 +161,11 @@ static void *large_resize_mapping(struct span *span, size_t size_bytes, bool may
     if (config_guarded_blocks)
         return pages_resize_guarded(span, size_bytes, may_move) ? span->base : NULL;
     bool has_spare = pages > span->pages && load_relaxed(&span->owner) == 0;
-    if (!pages_extend_huge(span, pages) &&
-        !pages_resize_huge(span, has_spare ? pages_growing_bytes(size_bytes) : size_bytes,
-                           may_move) &&
-        (pages < span->pages || !pages_resize_huge(span, size_bytes, may_move)))
-        return pages <= span->pages ? span->base : NULL;
-    return span->base;
+    bool resized = pages_extend_huge(span, pages) ||
+                   pages_resize_huge(span, has_spare ? pages_growing_bytes(size_bytes) : size_bytes,
+                                     may_move) ||
+                   (pages >= span->pages && pages_resize_huge(span, size_bytes, may_move));
+    return resized || pages <= span->pages ? span->base : NULL;
 }
 
 static void *large_resize_span(struct span *span, size_t size_bytes, bool may_move)
@@ -182,7 +173,11 @@ static void *large_resize_span(struct span *span, size_t size_bytes, bool may_mo
     size_t pages = large_pages(size_bytes);
     if (large_kind_of(span) == SPAN_HUGE)
         return large_resize_mapping(span, size_bytes, may_move);
-    return large_suits(span, size_bytes) || large_resize_run(span, pages) ? span->base : NULL;
+    if (large_suits(span, size_bytes))
+        return span->base;
+    pages_tick(); /* a program may do nothing else for a long time */
+    bool resized = pages < span->pages ? pages_shrink(span, pages) : pages_extend(span, pages);
+    return resized ? span->base : NULL;
 }
 
 void *large_resize(struct span *span, size_t size_bytes, bool may_move)

@@ -69,13 +69,7 @@ inline_always void *large_malloc(size_t size_bytes, void *(*slow)(size_t))
     return likely(span != NULL) ? span->base : large_malloc_kept(size_bytes, slow);
 }
 
-/* Whether the span is a block in use that belongs to no private heap and has no mark. */
-inline_always bool large_is_plain(const struct span *span)
-{
-    return span->tag == SPAN_LARGE && load_relaxed(&span->owner) == 0 && span->mark == 0;
-}
-
-/* Frees a block in a cycle of one short length.
+/* Frees a block in a cycle of one short length, which belongs to no private heap and has no mark.
  * Returns: false when `pointer` is no such block, or large_free has to be called. */
 inline_always bool large_free_short(const void *pointer, struct span *span)
 {
@@ -83,7 +77,8 @@ inline_always bool large_free_short(const void *pointer, struct span *span)
         return false;
     struct heap *heap = thread_heap;
     span = run_cache_guess(&heap->runs, span);
-    if (!large_is_plain(span) || span->base != pointer || heap->calls_to_look <= 1 ||
+    if (span->tag != SPAN_LARGE || load_relaxed(&span->owner) != 0 || span->mark != 0 ||
+        span->base != pointer || heap->calls_to_look <= 1 ||
         !run_cache_keep_short(&heap->runs, span, pointer))
         return false;
     heap->calls_to_look--;

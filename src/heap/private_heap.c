@@ -110,15 +110,6 @@ bool private_heap_checks(struct private_heap *private_heap, const void *pointer,
     return false;
 }
 
-/* Adds a slab whose bytes are reserved.
- * Locking: the heap's lock held. */
-static void private_heap_add_slab(struct private_heap *private_heap, struct span *slab)
-{
-    private_heap_list_slab(private_heap, slab);
-    slab_open(&private_heap->heap, slab);
-    heap_add_slab(&private_heap->heap, slab);
-}
-
 /* Reserves and takes a slab.
  * Returns: NULL when out of memory or above the limit.
  * Locking: none held. */
@@ -142,8 +133,11 @@ inline_always void *private_heap_take_block(struct private_heap *private_heap, u
                                             struct span *fresh)
 {
     private_heap_lock(private_heap);
-    if (fresh)
-        private_heap_add_slab(private_heap, fresh);
+    if (fresh) {
+        private_heap_list_slab(private_heap, fresh);
+        slab_open(&private_heap->heap, fresh);
+        heap_add_slab(&private_heap->heap, fresh);
+    }
     void *block = heap_take(&private_heap->heap, class);
     private_heap_unlock(private_heap);
     return block;

@@ -15,11 +15,6 @@ void private_heap_lock(struct private_heap *private_heap)
     }
 }
 
-static struct span *private_state_prev_of(const struct span *slab)
-{
-    return slab_cold(slab)->of_heap.prev;
-}
-
 /* Links two slabs of the list. `prev` is NULL for the start of the list, `next` for its end. */
 static void private_state_join(struct private_heap *private_heap, struct span *prev,
                                struct span *next)
@@ -42,7 +37,7 @@ void private_heap_list_slab(struct private_heap *private_heap, struct span *slab
 /* Removes a retired slab, which is in no other list. */
 static void private_state_remove_slab(struct private_heap *private_heap, struct span *slab)
 {
-    private_state_join(private_heap, private_state_prev_of(slab), private_heap_next_slab(slab));
+    private_state_join(private_heap, slab_cold(slab)->of_heap.prev, private_heap_next_slab(slab));
     size_t bytes = private_heap_slab_bytes(slab_class(slab));
     private_heap->slab_bytes -= bytes;
     private_heap_unreserve(private_heap, bytes);
@@ -86,7 +81,7 @@ void private_heap_verify(struct private_heap *private_heap)
     struct span *prev = NULL;
     for (struct span *slab = private_heap->slabs; slab;
          prev = slab, slab = private_heap_next_slab(slab)) {
-        check_internal(private_state_prev_of(slab) == prev &&
+        check_internal(slab_cold(slab)->of_heap.prev == prev &&
                        slab_heap(slab) == &private_heap->heap);
         bytes += private_heap_slab_bytes(slab_class(slab));
     }

@@ -31,10 +31,7 @@ inline_always void quarantine_release(struct heap *heap, uint64_t entry, uint64_
 {
     struct span *slab = (struct span *)(uintptr_t)(entry & (((uint64_t)1 << ENTRY_SHIFT) - 1));
     quarantine_insert(slab, (unsigned)(entry >> ENTRY_SHIFT), random);
-    if (unlikely(--slab_hot(slab)->frees_to_attention == 0)) {
-        heap_count_expired(heap, slab);
-        heap_note_call(heap);
-    }
+    quarantine_count_free(heap, slab);
 }
 
 /* Replaces a random one of `count` entries by the block. `count` is a constant and a power of two,
@@ -59,9 +56,9 @@ void quarantine_replace(struct heap *heap, struct span *slab, unsigned slot)
                                  QUARANTINE_MEDIUM);
 }
 
-void quarantine_empty(struct heap *heap)
+void quarantine_flush(struct heap *heap)
 {
-    for (size_t i = 0; i < countof(heap->quarantine); i++) {
+    for (size_t i = 0; config_quarantine && i < countof(heap->quarantine); i++) {
         uint64_t entry = heap->quarantine[i];
         heap->quarantine[i] = 0;
         if (entry != 0)

@@ -16,6 +16,15 @@ inline_always void quarantine_mark(struct span *slab, unsigned slot)
         store_relaxed(slab_link(slab, slot), (uint8_t)LINK_QUARANTINED);
 }
 
+/* Counts a slot that has entered the list of free slots. */
+inline_always void quarantine_count_free(struct heap *heap, struct span *slab)
+{
+    if (unlikely(--slab_hot(slab)->frees_to_attention == 0)) {
+        heap_count_expired(heap, slab);
+        heap_note_call(heap);
+    }
+}
+
 /* Puts a marked block into quarantine; the block that it replaces becomes free. */
 void quarantine_replace(struct heap *heap, struct span *slab, unsigned slot);
 
@@ -27,20 +36,10 @@ inline_always void quarantine_retain(struct heap *heap, struct span *slab, unsig
         return;
     }
     slab_push(slab, slot);
-    if (unlikely(--slab_hot(slab)->frees_to_attention == 0)) {
-        heap_count_expired(heap, slab);
-        heap_note_call(heap);
-    }
+    quarantine_count_free(heap, slab);
 }
 
 /* Makes all blocks of the quarantine free. */
-void quarantine_empty(struct heap *heap);
-
-/* Does quarantine_empty, in builds that have a quarantine. */
-inline_always void quarantine_flush(struct heap *heap)
-{
-    if (config_quarantine)
-        quarantine_empty(heap);
-}
+void quarantine_flush(struct heap *heap);
 
 #endif

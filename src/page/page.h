@@ -24,7 +24,6 @@
 struct slab_shape {
     uint16_t pages;          /* const: length of the run */
     uint8_t side_units;      /* const: as in the header, below SIDE_UNIT_KINDS */
-                             below SIDE_UNIT_KINDS */
     uint16_t unit_bytes;     /* const: bytes that one count of the span's `fresh_slot` stands for */
     uint8_t alignment_pages; /* const: the run begins at a multiple of this power of two */
     uint8_t capacity;        /* const: slots */
