@@ -121,21 +121,16 @@ static uint8_t *hooks_link_of(const struct span *span, const void *block)
     return slab_link(span, (unsigned)slab_slot(span, block));
 }
 
-/* Removes the mark of a block.
- * Returns: whether the block was marked. */
-static bool hooks_unmark(struct span *span, const void *block)
+static void hooks_unmark(struct span *span, const void *block)
 {
     if (!span_is_slab(span)) {
-        bool was = span->mark != 0;
         span->mark = 0;
-        return was;
+        return;
     }
     uint8_t *at = hooks_link_of(span, block);
     uint8_t link = LINK_PROFILED;
-    if (at == NULL || load_relaxed(at) != LINK_PROFILED)
-        return false;
-    (void)compare_swap_if_threaded(at, &link, (uint8_t)LINK_LIVE);
-    return true;
+    if (at && load_relaxed(at) == LINK_PROFILED)
+        (void)compare_swap_if_threaded(at, &link, (uint8_t)LINK_LIVE);
 }
 
 void hooks_mark(struct span *span, const void *block)
@@ -172,65 +167,61 @@ void *hooks_trace_block(void *block, size_t asked_bytes, size_t alignment_bytes,
     return tracer->allocated(block, asked_bytes, alignment_bytes, zeroed);
 }
 
+/* The old block of a traced resize of this thread, until it is freed; or NULL. Its free is no
+ * event: the beginning of the resize was one. */
+static thread_local_word void *resized_block;
+
 void free_hooked(struct span *span, void *block)
 {
     const struct heap_tracer *tracer = hooks_tracer_now();
-    if (tracer)
+    if (block == resized_block)
+        resized_block = NULL;
+    else if (tracer)
         tracer->freed(block, false);
     const struct heap_profiler *profiler = load_relaxed(&heap_hooks.profiler);
     if (profiler)
         profiler->freed(block);
-    (void)hooks_unmark(span, block);
+    hooks_unmark(span, block);
 }
 
-/* Holds the sample of a block that may be marked. The new name of the sample is an address with the
- * lowest bit set, which is no block's because blocks are aligned. */
-static struct span_sample hooks_hold(const struct span *span, char *block, bool is_marked)
+/* The new name of the sample is an address with the lowest bit set, which is no block's because
+ * blocks are aligned. */
+void *hooks_hold_sample(const struct span *span)
 {
-    struct span_sample held = {NULL, span->pages};
     const struct heap_profiler *profiler = load_relaxed(&heap_hooks.profiler);
-    if (profiler && is_marked) {
-        held.name = block + 1;
-        profiler->renamed(block, held.name);
-    }
-    return held;
+    if (profiler == NULL || span->mark == 0)
+        return NULL;
+    profiler->renamed(span->base, span->base + 1);
+    return span->base + 1;
 }
 
-struct span_sample hooks_hold_sample(const struct span *span)
+void hooks_release_sample(const struct span *span, void *name, bool resumes)
 {
-    return hooks_hold(span, span->base, span->mark != 0);
+    const struct heap_profiler *profiler = load_relaxed(&heap_hooks.profiler);
+    if (name && resumes)
+        profiler->renamed(name, span->base);
+    else if (name)
+        profiler->freed(name);
 }
 
-bool hooks_release_sample(void *block, const void *now, struct span_sample held)
-{
-    struct span *span = page_map_find(block);
-    bool same = now == NULL || (now == block && !span_is_slab(span) && span->pages == held.pages);
-    if (held.name && same) {
-        load_relaxed(&heap_hooks.profiler)->renamed(held.name, block);
-        hooks_mark(span, block);
-    } else if (held.name) {
-        load_relaxed(&heap_hooks.profiler)->freed(held.name);
-    }
-    return same;
-}
-
-struct span_sample hooks_resize_begin(void *block)
+void *hooks_resize_begin(void *block)
 {
     const struct heap_tracer *tracer = hooks_tracer_now();
+    void *outer = resized_block;
     if (tracer)
         tracer->freed(block, true);
-    struct span *span = page_map_find(block);
-    return hooks_hold(span, block, hooks_unmark(span, block));
+    resized_block = block;
+    return outer;
 }
 
-void hooks_resize_end(void *block, void *now, size_t asked_bytes, struct span_sample held)
+void hooks_resize_end(void *block, void *now, size_t asked_bytes, void *outer)
 {
     const struct heap_tracer *tracer = hooks_tracer_now();
-    (void)hooks_release_sample(block, now, held);
+    resized_block = outer;
     if (tracer == NULL)
         return;
-    void *stays = now ? now : block;
-    hooks_mark(page_map_find(stays), stays);
+    if (now && now != block)
+        hooks_mark(page_map_find(now), now);
     tracer->resized(now, asked_bytes, true);
 }
 

@@ -149,29 +149,22 @@ void free_hooked(struct span *span, void *block);
  * Returns: the block. */
 void *hooks_trace_block(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed);
 
-/* A held sample. Before a sample is resized it is held: it gets a name that no block has, because
- * the resize may fail, or its address may become that of another block. */
-struct span_sample {
-    void *name;   /* name of the sample; NULL if the block is no sample */
-    size_t pages; /* large block: its length when it was held */
-};
-
-/* Holds the sample of a large block.
+/* Holds the sample of a large block before it is resized: the sample gets a name that no block has,
+ * because the resize may fail, or the block's address may become that of another block.
+ * Returns: the name; NULL if the block is no sample.
  * Locking: large_lock held. */
-struct span_sample hooks_hold_sample(const struct span *span);
-/* Resumes a held sample if its block is unchanged; otherwise the sample ends. `now` is the block's
- * new address, or NULL if the resize failed.
- * Returns: whether the block is unchanged. A block of a slab that was resized counts as changed.
- * Locking: large_lock held for a large block that has not moved. */
-bool hooks_release_sample(void *block, const void *now, struct span_sample held);
+void *hooks_hold_sample(const struct span *span);
+/* Gives the sample `name` the block's name again, if it `resumes`; otherwise ends the sample.
+ * Locking: large_lock held. */
+void hooks_release_sample(const struct span *span, void *name, bool resumes);
 
-/* Begins a traced resize of any block, before the block may move. Only while heap_is_traced.
- * Locking: large_lock held for a large block. */
-struct span_sample hooks_resize_begin(void *block);
-/* Ends a traced resize. `held` is the result of hooks_resize_begin. `now` is the block's new
- * address, or NULL if the resize failed.
- * Locking: large_lock held for a large block that has not moved. */
-void hooks_resize_end(void *block, void *now, size_t asked_bytes, struct span_sample held);
+/* Begins a traced resize of any block, before the block may move. Only while heap_is_traced. Until
+ * hooks_resize_end this thread's free of the block is not reported.
+ * Returns: the block whose resize this one interrupts, or NULL. */
+void *hooks_resize_begin(void *block);
+/* Ends a traced resize. `outer` is the result of hooks_resize_begin. `now` is the block's new
+ * address, or NULL if the resize failed. */
+void hooks_resize_end(void *block, void *now, size_t asked_bytes, void *outer);
 /* Reports a resize in place, which has no reported beginning. */
 void hooks_resize_stays(void *block, size_t asked_bytes);
 

@@ -95,10 +95,12 @@ static no_inline void *resize_locked(struct span *span, size_t size_bytes, bool 
 {
     if (likely(!heap_is_hooked()))
         return large_resize(span, size_bytes, may_move);
-    char *before = span->base;
-    struct span_sample held = hooks_hold_sample(span);
+    size_t pages = span->pages;
+    void *sample = hooks_hold_sample(span);
     void *block = large_resize(span, size_bytes, may_move);
-    if (!hooks_release_sample(before, block, held) && span_private_heap(span) == NULL) {
+    bool stays = span->pages == pages;
+    hooks_release_sample(span, sample, stays);
+    if (!stays && span_private_heap(span) == NULL) {
         if (!heap_is_traced()) /* the tracer has the same mark */
             span->mark = 0;
         heap_profile_large(heap_at_hand(), span, size_bytes);
@@ -163,38 +165,6 @@ static no_inline void *resize_any(void *pointer, size_t size_bytes)
     return resize_move(private_heap, pointer, old_bytes, size_bytes, block_bytes);
 }
 
-/* Locks a block that may have a mark in its span. Only the thread that holds the lock may write
- * that mark: after a free the field belongs to the page layer.
- * Returns: NULL when the mark is not in the span of a large block. */
-static struct span *resize_lock_marked(const void *block)
-{
-    struct span *span = page_map_find(block);
-    if (span_is_slab(span) || span->tag == SPAN_GUARDED)
-        return NULL;
-    resize_lock(span, block, "realloc");
-    return span;
-}
-
-/* Reports the beginning of a traced resize. */
-static struct span_sample resize_begin_traced(void *block)
-{
-    struct span *large = resize_lock_marked(block);
-    struct span_sample held = hooks_resize_begin(block);
-    if (large)
-        large_unlock(large);
-    return held;
-}
-
-/* Reports the end of a traced resize. A block that has moved needs no lock, because no other thread
- * knows of it. */
-static void resize_end_traced(void *block, void *now, size_t size_bytes, struct span_sample held)
-{
-    struct span *large = now == NULL || now == block ? resize_lock_marked(block) : NULL;
-    hooks_resize_end(block, now, size_bytes, held);
-    if (large)
-        large_unlock(large);
-}
-
 static seldom_called void *resize_traced(void *pointer, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "realloc");
@@ -204,9 +174,9 @@ static seldom_called void *resize_traced(void *pointer, size_t size_bytes)
         hooks_resize_stays(pointer, size_bytes);
         return resize_any(pointer, size_bytes);
     }
-    struct span_sample held = resize_begin_traced(pointer);
+    void *outer = hooks_resize_begin(pointer);
     void *block = resize_any(pointer, size_bytes);
-    resize_end_traced(pointer, block, size_bytes, held);
+    hooks_resize_end(pointer, block, size_bytes, outer);
     return block;
 }
 
@@ -362,10 +332,10 @@ void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes)
     memset((char *)block + kept, 0, size_bytes - kept);
     if (likely(block != pointer)) /* resize_free_old reports that case */
         resize_wipe(pointer, old_bytes);
-    struct span_sample held = is_traced ? resize_begin_traced(pointer) : (struct span_sample){0};
+    void *outer = is_traced ? hooks_resize_begin(pointer) : NULL;
     resize_free_old(pointer, block_bytes, block);
     if (is_traced)
-        resize_end_traced(pointer, block, size_bytes, held);
+        hooks_resize_end(pointer, block, size_bytes, outer);
     return block;
 }
 

@@ -114,8 +114,8 @@ TEST_F(SteppedDoubleFree, AnotherFreesWhatIsResized)
     EXPECT_GT(try_every_stop(resize_beside_a_free<64 << 20, 70 << 20>, 300, 300, "cairn: "), 40);
 }
 
-// When the resize of a traced block fails, the block gets its mark back; after a free the mark has
-// no owner.
+// When the resize of a traced block fails, the block keeps its mark; after a free the mark has no
+// owner.
 template <size_t Size> void fail_beside_a_free(long n)
 {
     static void *block;
