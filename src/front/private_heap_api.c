@@ -103,7 +103,7 @@ api void *cairn_private_heap_alloc_aligned(cairn_private_heap *heap, size_t size
 static bool private_heap_api_is_of(cairn_private_heap *heap, const void *pointer,
                                    const char *operation)
 {
-    return private_heap_checks(private_heap_of_handle(heap), pointer, operation, heap);
+    return private_heap_checks(private_heap_of_handle(heap), pointer, operation);
 }
 
 api void *cairn_private_heap_realloc(cairn_private_heap *heap, void *pointer, size_t size)
@@ -136,9 +136,10 @@ api void cairn_private_heap_free(cairn_private_heap *heap, void *pointer)
 
 api cairn_private_heap *cairn_private_heap_of(const void *pointer)
 {
-    return pointer
-               ? private_heap_api_handle_of(private_heap_of_block(pointer, "cairn_private_heap_of"))
-               : NULL;
+    if (pointer == NULL)
+        return NULL;
+    const struct span *span = checked_span(pointer, "cairn_private_heap_of");
+    return private_heap_api_handle_of(span_private_heap(span));
 }
 
 api void cairn_private_heap_set_limit(cairn_private_heap *heap, size_t limit_bytes)

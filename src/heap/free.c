@@ -47,7 +47,7 @@ static void free_profiled(struct span *slab, unsigned slot)
     if (config_hardened) {
         harden_free(block); /* its link byte says LIVE now */
     } else if (unlikely(load_relaxed(slab_link(slab, slot)) != LINK_LIVE)) {
-        report_freed(block, slab, "free");
+        report_bad_pointer(block, "free");
     } else {
         slab_push(slab, slot);
         if (--slab_hot(slab)->frees_to_attention == 0)

@@ -103,22 +103,13 @@ cold void report_bad_pointer(const void *pointer, const char *operation)
         misuse_refuse_foreign(pointer, operation);
 }
 
-cold void report_freed(const void *block, const struct span *slab, const char *operation)
-{
-    size_t size_bytes = slab->size_bytes;
-    if (page_map_find(block) == slab && span_is_slab(slab))
-        report_free_block(block, size_bytes, operation);
-    else /* the slab was given back, so size_bytes may be no block size */
-        report_bad_pointer(block, operation);
-}
-
 unsigned checked_slot(const void *pointer, struct span *slab, const char *operation)
 {
     unsigned slot = (unsigned)slab_slot(slab, pointer);
     if (unlikely(slot >= load_relaxed(&slab->fresh_slot))) {
         report_bad_pointer(pointer, operation);
     } else if (unlikely(!link_shows_use(load_relaxed(slab_link(slab, slot))))) {
-        report_freed(pointer, slab, operation);
+        report_bad_pointer(pointer, operation);
     } else {
         return slot;
     }
@@ -139,7 +130,7 @@ static bool misuse_checks_packed(const void *pointer, struct span *slab, const c
     }
     if (likely((load_acquire(packed_word(slab, index / 64)) & packed_bit(index)) == 0))
         return true;
-    report_freed(pointer, slab, operation);
+    report_bad_pointer(pointer, operation);
     return false;
 }
 

@@ -24,10 +24,6 @@ void misuse_reported(const char *operation);
  */
 void report_bad_pointer(const void *pointer, const char *operation) cold;
 
-/* Reports a block of `slab` that is free. If the slab was given back meanwhile, finds out what the
- * pointer is now. */
-void report_freed(const void *block, const struct span *slab, const char *operation);
-
 /* Reports a free block of `size_bytes`. */
 void report_free_block(const void *block, size_t size_bytes, const char *operation) cold;
 

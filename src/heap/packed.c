@@ -105,7 +105,7 @@ bool packed_free(void *pointer, struct heap *heap, struct span *slab)
     test_delay();
     uint64_t old = fetch_or_if_threaded(packed_word(slab, word), packed_bit(index));
     if (unlikely((old & packed_bit(index)) != 0)) {
-        report_freed(pointer, slab, "free");
+        report_bad_pointer(pointer, "free");
         return false;
     }
     if (likely(old != 0 && (old | packed_bit(index)) != UINT64_MAX))

@@ -91,14 +91,8 @@ struct private_heap *private_heap_of_handle(const void *handle)
     return private_heap;
 }
 
-struct private_heap *private_heap_of_block(const void *pointer, const char *operation)
-{
-    struct span *span = checked_span(pointer, operation);
-    return span ? span_private_heap(span) : NULL;
-}
-
 bool private_heap_checks(struct private_heap *private_heap, const void *pointer,
-                         const char *operation, const void *handle)
+                         const char *operation)
 {
     struct span *span = checked_span(pointer, operation);
     if (unlikely(span == NULL))
@@ -106,7 +100,7 @@ bool private_heap_checks(struct private_heap *private_heap, const void *pointer,
     if (likely(span_private_heap(span) == private_heap))
         return true;
     report_misuse(operation, "%s of %p, which is not a block of heap %p", operation, pointer,
-                  handle);
+                  private_heap_handle(private_heap));
     return false;
 }
 
@@ -178,9 +172,7 @@ void *private_heap_alloc_zeroed(struct private_heap *private_heap, size_t size_b
 
 /* Beginning and end of heaps. */
 
-/* Calls `act` for each heap, with its lock held. A heap that is not in use is skipped without
- * taking its lock, which fork may not know yet, so a thread that is just ending the heap is not
- * waited for. */
+/* Calls `act` for each heap in use, with its lock held. */
 static void private_heaps_each(void (*act)(struct private_heap *private_heap))
 {
     /* Pairs with private_heap_make. */
@@ -268,6 +260,7 @@ static struct private_heap *private_heap_make(void)
     struct private_heap *private_heap = meta_take(META_HOT, sizeof *private_heap);
     if (private_heap == NULL)
         return NULL;
+    fork_lock_watch(&private_heap->lock);
     heap_set_up_classes(&private_heap->heap);
     private_heap->heap.private_heap = private_heap;
     private_heap->heap.generation = heap_generation;
@@ -289,9 +282,6 @@ struct private_heap *private_heap_new(const cairn_private_heap_options *options)
     struct private_heap *private_heap = private_heap_take_unused();
     if (private_heap == NULL && (private_heap = private_heap_make()) == NULL)
         return NULL;
-    if (!private_heap->watched)
-        fork_lock_watch(&private_heap->lock);
-    private_heap->watched = true;
     /* No lock is held over harden_seed, which makes a system call. The heap is not in use, so no
      * other thread reads the seed. */
     if (config_hardened)

@@ -53,16 +53,11 @@ void *private_heap_alloc(struct private_heap *private_heap, size_t size_bytes,
 /* Allocates a block of the heap that reads zero. */
 void *private_heap_alloc_zeroed(struct private_heap *private_heap, size_t size_bytes);
 
-/* The heap of a block to which `operation` is to be applied. A pointer to no block in use is
- * reported: see misuse_report.h.
- * Returns: NULL when the block belongs to no private heap, or after the report of an invalid free.
- */
-struct private_heap *private_heap_of_block(const void *pointer, const char *operation);
 /* Checks that `pointer` is a block in use of the heap. Any other pointer is reported for
- * `operation`, in a message that names `handle`.
+ * `operation`.
  * Returns: false after the report of an invalid free. */
 bool private_heap_checks(struct private_heap *private_heap, const void *pointer,
-                         const char *operation, const void *handle);
+                         const char *operation);
 
 /* Gives back the memory that all private heaps keep without need. */
 void private_heaps_trim(void);

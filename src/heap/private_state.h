@@ -15,7 +15,6 @@ struct private_heap {
     struct heap heap;
     struct fork_lock lock;
     uint32_t serial;                        /* atomic: serial of the handle; 0 if never used */
-    bool watched;                           /* thread that makes the heap: fork holds the lock */
     struct private_heap *next_private_heap; /* const after it is listed: all heaps */
     struct private_heap *next_unused;       /* lock: registry: heaps that wait to be used again */
     struct span *slabs;                     /* lock: all slabs */

@@ -182,7 +182,7 @@ static bool remote_mark_wiped(struct span *slab, unsigned slot)
 bool remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t link)
 {
     if (unlikely(!link_shows_use(link))) { /* whatever its value is by now */
-        report_freed(pointer, slab, "free");
+        report_bad_pointer(pointer, "free");
         return false;
     }
     unsigned slot = checked_slot(pointer, slab, "free"); /* reports the fault */
@@ -201,7 +201,7 @@ bool remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t li
         harden_check(slab, slot);
     if (unlikely(!(config_zero_freed ? remote_mark_wiped(slab, slot)
                                      : remote_mark(slab, slot, &link)))) {
-        report_freed(pointer, slab, "free");
+        report_bad_pointer(pointer, "free");
         return false;
     }
     if (likely(heap->generation == heap_generation))

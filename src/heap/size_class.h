@@ -38,14 +38,9 @@ enum {
     LINKS_AT = 15,
     /* The size of struct slab_cold_area, at the end of the cold area. */
     SLAB_COLD_BYTES = 48,
-    INVERSE_SHIFT = 15, /* at least the number of factors 2 in any block size */
-};
-
-/* CANARY_BYTES is the length of the canary behind each slab block, 0 in builds without canaries.
- * SMALL_REQUEST_MAX is the largest request that a small class serves. */
-enum {
-    CANARY_BYTES = config_canaries ? 8 : 0,
-    SMALL_REQUEST_MAX = SMALL_BLOCK_MAX - CANARY_BYTES,
+    INVERSE_SHIFT = 15,                     /* at least the number of factors 2 in any block size */
+    CANARY_BYTES = config_canaries ? 8 : 0, /* the canary behind each slab block */
+    SMALL_REQUEST_MAX = SMALL_BLOCK_MAX - CANARY_BYTES, /* the largest that a small class serves */
 };
 static_check(MEDIUM_REQUEST_MAX + CANARY_BYTES <= MEDIUM_BLOCK_MAX,
              "the largest has a canary, too");
