@@ -112,38 +112,25 @@ static const struct heap_tracer *hooks_tracer_now(void)
     return likely(heap_has_hook(HOOK_TRACE)) ? load_relaxed(&heap_hooks.tracer) : NULL;
 }
 
-/* The link byte that can have a mark.
- * Returns: NULL for blocks of packed slabs and zero-size blocks, which are never marked. */
-static uint8_t *hooks_link_of(const struct span *span, const void *block)
+/* Sets or removes the mark of a block. Blocks of packed slabs and zero-size blocks are never
+ * marked.
+ */
+static void hooks_set_mark(struct span *span, const void *block, bool marks)
 {
+    if (!span_is_slab(span)) {
+        span->mark = marks;
+        return;
+    }
     if (slab_is_packed(span) || slab_is_zero_size(span))
-        return NULL;
-    return slab_link(span, (unsigned)slab_slot(span, block));
+        return;
+    uint8_t *link = slab_link(span, (unsigned)slab_slot(span, block));
+    uint8_t from = marks ? LINK_LIVE : LINK_PROFILED;
+    uint8_t to = marks ? LINK_PROFILED : LINK_LIVE;
+    if (likely(load_relaxed(link) == from))
+        (void)compare_swap_if_threaded(link, &from, to);
 }
 
-static void hooks_unmark(struct span *span, const void *block)
-{
-    if (!span_is_slab(span)) {
-        span->mark = 0;
-        return;
-    }
-    uint8_t *at = hooks_link_of(span, block);
-    uint8_t link = LINK_PROFILED;
-    if (at && load_relaxed(at) == LINK_PROFILED)
-        (void)compare_swap_if_threaded(at, &link, (uint8_t)LINK_LIVE);
-}
-
-void hooks_mark(struct span *span, const void *block)
-{
-    if (!span_is_slab(span)) {
-        span->mark = 1;
-        return;
-    }
-    uint8_t *at = hooks_link_of(span, block);
-    uint8_t link = LINK_LIVE;
-    if (at && likely(load_relaxed(at) == LINK_LIVE))
-        (void)compare_swap_if_threaded(at, &link, (uint8_t)LINK_PROFILED);
-}
+void hooks_mark(struct span *span, const void *block) { hooks_set_mark(span, block, true); }
 
 /* Blocks. */
 
@@ -181,7 +168,7 @@ void free_hooked(struct span *span, void *block)
     const struct heap_profiler *profiler = load_relaxed(&heap_hooks.profiler);
     if (profiler)
         profiler->freed(block);
-    hooks_unmark(span, block);
+    hooks_set_mark(span, block, false);
 }
 
 /* The new name of the sample is an address with the lowest bit set, which is no block's because

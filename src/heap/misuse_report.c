@@ -103,35 +103,31 @@ cold void report_bad_pointer(const void *pointer, const char *operation)
         misuse_refuse_foreign(pointer, operation);
 }
 
+/* Whether the slot, as computed by slab_slot, is in use. */
+static bool misuse_shows_use(const struct span *slab, unsigned slot)
+{
+    return likely(slot < load_relaxed(&slab->fresh_slot)) &&
+           likely(link_shows_use(load_relaxed(slab_link(slab, slot))));
+}
+
 unsigned checked_slot(const void *pointer, struct span *slab, const char *operation)
 {
     unsigned slot = (unsigned)slab_slot(slab, pointer);
-    if (unlikely(slot >= load_relaxed(&slab->fresh_slot))) {
-        report_bad_pointer(pointer, operation);
-    } else if (unlikely(!link_shows_use(load_relaxed(slab_link(slab, slot))))) {
-        report_bad_pointer(pointer, operation);
-    } else {
+    if (misuse_shows_use(slab, slot))
         return slot;
-    }
+    report_bad_pointer(pointer, operation);
     return SLOT_INVALID;
 }
 
-/* Whether the pointer is a block in use of its packed slab.
- * Returns: false after the report of an invalid free. */
-static bool misuse_checks_packed(const void *pointer, struct span *slab, const char *operation)
+/* Whether the pointer is a block in use of its packed slab. */
+static bool misuse_shows_packed(const struct span *slab, const void *pointer)
 {
     size_t offset = (size_t)((const char *)pointer - slab_start(slab));
     size_t index = offset / PACKED_BYTES;
     /* Another thread may be giving the slab back. */
     size_t slots = smaller_of((size_t)PACKED_SLOTS, (size_t)load_relaxed(&slab->fresh_slot) - 1);
-    if (unlikely(offset % PACKED_BYTES != 0 || index / 64 >= slots)) {
-        report_bad_pointer(pointer, operation);
-        return false;
-    }
-    if (likely((load_acquire(packed_word(slab, index / 64)) & packed_bit(index)) == 0))
-        return true;
-    report_bad_pointer(pointer, operation);
-    return false;
+    return offset % PACKED_BYTES == 0 && index / 64 < slots &&
+           (load_acquire(packed_word(slab, index / 64)) & packed_bit(index)) == 0;
 }
 
 struct span *checked_span(const void *pointer, const char *operation)
@@ -139,16 +135,15 @@ struct span *checked_span(const void *pointer, const char *operation)
     struct span *span = page_map_find(pointer);
     bool taken;
     if (span_is_slab(span) && slab_is_packed(span))
-        taken = misuse_checks_packed(pointer, span, operation);
+        taken = misuse_shows_packed(span, pointer);
     else if (span_is_slab(span))
-        taken = checked_slot(pointer, span, operation) != SLOT_INVALID;
+        taken = misuse_shows_use(span, (unsigned)slab_slot(span, pointer));
     else if (span->tag == SPAN_GUARDED)
-        taken = heap_hooks.guard->check(pointer, span, operation);
+        return heap_hooks.guard->check(pointer, span, operation) ? span : NULL;
     else
         taken = large_is_in_use(span) && span->base == pointer;
     if (likely(taken))
         return span;
-    if (!span_is_slab(span) && span->tag != SPAN_GUARDED)
-        report_bad_pointer(pointer, operation);
+    report_bad_pointer(pointer, operation);
     return NULL;
 }

@@ -56,9 +56,9 @@ void quarantine_replace(struct heap *heap, struct span *slab, unsigned slot)
                                  QUARANTINE_MEDIUM);
 }
 
-void quarantine_flush(struct heap *heap)
+void quarantine_empty(struct heap *heap)
 {
-    for (size_t i = 0; config_quarantine && i < countof(heap->quarantine); i++) {
+    for (size_t i = 0; i < countof(heap->quarantine); i++) {
         uint64_t entry = heap->quarantine[i];
         heap->quarantine[i] = 0;
         if (entry != 0)

@@ -40,6 +40,13 @@ inline_always void quarantine_retain(struct heap *heap, struct span *slab, unsig
 }
 
 /* Makes all blocks of the quarantine free. */
-void quarantine_flush(struct heap *heap);
+void quarantine_empty(struct heap *heap);
+
+/* Does quarantine_empty, in builds that have a quarantine. */
+inline_always void quarantine_flush(struct heap *heap)
+{
+    if (config_quarantine)
+        quarantine_empty(heap);
+}
 
 #endif

@@ -145,45 +145,29 @@ static size_t resize_block_bytes_of(const struct span *span, const void *pointer
     return block_bytes;
 }
 
-static no_inline void *resize_any(void *pointer, size_t size_bytes)
+/* Resizes any block. The tracer does not see blocks of private heaps. */
+static no_inline void *resize_slow(void *pointer, size_t size_bytes, heap_resize_failed *failed)
 {
     struct span *span = checked_span(pointer, "realloc");
     size_t block_bytes = resize_block_bytes_of(span, pointer);
     size_t old_bytes = resize_usable_bytes(span, pointer); /* checks the canaries */
     struct private_heap *private_heap = span_private_heap(span);
-    if (span_is_slab(span)) {
-        if (resize_slab_suits(span, size_bytes)) {
-            if (config_canaries)
-                canary_place(pointer, span->size_bytes, size_bytes);
-            return pointer;
-        }
-    } else if (span->tag != SPAN_GUARDED && size_bytes > MEDIUM_REQUEST_MAX) {
-        void *block = resize_large(span, pointer, size_bytes);
-        if (block || size_bytes > PTRDIFF_MAX || private_heap == NULL)
-            return block;
-    }
-    return resize_move(private_heap, pointer, old_bytes, size_bytes, block_bytes);
-}
-
-static seldom_called void *resize_traced(void *pointer, size_t size_bytes)
-{
-    struct span *span = checked_span(pointer, "realloc");
-    if (span_private_heap(span) != NULL)
-        return resize_any(pointer, size_bytes);
+    bool is_traced = heap_is_traced() && private_heap == NULL;
     if (span_is_slab(span) && resize_slab_suits(span, size_bytes)) {
-        hooks_resize_stays(pointer, size_bytes);
-        return resize_any(pointer, size_bytes);
+        if (config_canaries)
+            canary_place(pointer, span->size_bytes, size_bytes);
+        if (is_traced)
+            hooks_resize_stays(pointer, size_bytes);
+        return pointer;
     }
-    void *outer = hooks_resize_begin(pointer);
-    void *block = resize_any(pointer, size_bytes);
-    hooks_resize_end(pointer, block, size_bytes, outer);
-    return block;
-}
-
-static no_inline void *resize_slow(void *pointer, size_t size_bytes, heap_resize_failed *failed)
-{
-    void *block =
-        heap_is_traced() ? resize_traced(pointer, size_bytes) : resize_any(pointer, size_bytes);
+    void *outer = is_traced ? hooks_resize_begin(pointer) : NULL;
+    bool is_large =
+        !span_is_slab(span) && span->tag != SPAN_GUARDED && size_bytes > MEDIUM_REQUEST_MAX;
+    void *block = is_large ? resize_large(span, pointer, size_bytes) : NULL;
+    if (block == NULL && (!is_large || private_heap))
+        block = resize_move(private_heap, pointer, old_bytes, size_bytes, block_bytes);
+    if (is_traced)
+        hooks_resize_end(pointer, block, size_bytes, outer);
     return likely(block != NULL) ? block : failed(pointer, size_bytes);
 }
 
@@ -254,7 +238,9 @@ void *heap_resize(void *pointer, size_t size_bytes)
     return heap_resize_or(pointer, size_bytes, resize_give_none);
 }
 
-static bool resize_in_place(void *pointer, size_t size_bytes)
+/* A block can stay where heap_resize would leave it, except for mappings that heap_resize moves by
+ * page tables. */
+bool heap_resize_in_place(void *pointer, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "resize");
     (void)resize_usable_bytes(span, pointer); /* checks the canaries */
@@ -268,15 +254,7 @@ static bool resize_in_place(void *pointer, size_t size_bytes)
         stays = resize_locked(span, size_bytes, false) != NULL;
         large_unlock(span);
     }
-    return stays;
-}
-
-/* A block can stay where heap_resize would leave it, except for mappings that heap_resize moves by
- * page tables. */
-bool heap_resize_in_place(void *pointer, size_t size_bytes)
-{
-    bool stays = resize_in_place(pointer, size_bytes);
-    if (heap_is_traced() && stays && span_private_heap(page_map_find(pointer)) == NULL)
+    if (heap_is_traced() && stays && span_private_heap(span) == NULL)
         hooks_resize_stays(pointer, size_bytes);
     return stays;
 }
