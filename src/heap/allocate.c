@@ -22,11 +22,10 @@ static no_inline void *malloc_take_hooked(struct heap *heap, unsigned class, siz
     void *block = NULL;
     if (heap_is_guarding())
         block = heap_guard_block(heap, class, size_bytes, alignment_bytes);
-    bool guarded = block != NULL;
-    if (!guarded)
+    if (block == NULL)
         block = heap_take(heap, class);
     if (block)
-        heap_profile_take(heap, class, block, size_bytes, guarded);
+        heap_profile_take(heap, class, block, size_bytes);
     return block;
 }
 

@@ -154,14 +154,10 @@ void *harden_malloc(size_t size_bytes, void *(*slow)(size_t))
         return slow(size_bytes);
     struct heap *heap = thread_heap;
     struct span *slab = heap->current[heap->small_class[size_bytes + CANARY_BYTES]];
-    unsigned slot = slab_hot(slab)->head;
+    size_t slot = slab_hot(slab)->head;
     if (unlikely(slot == LINK_END))
         return slow(size_bytes);
-    void *block = slab_hot(slab)->top;
-    uint8_t *link = slab_link(slab, slot);
-    slab_hot(slab)->head = load_relaxed(link);
-    slab_hot(slab)->top = slab_block(slab, slab_hot(slab)->head);
-    store_relaxed(link, (uint8_t)LINK_LIVE);
+    void *block = slab_pop_first(slab, slot);
     if (config_zero_freed)
         __builtin_prefetch(slab_hot(slab)->top, 1); /* the next malloc checks that it reads zero */
     return harden_hand_out_at(block, slab->size_bytes, size_bytes, true);

@@ -27,19 +27,13 @@ void heap_housekeep(void)
         continue;
 }
 
-/* Gives back the blocks that a heap has borrowed. For heaps_each. */
-static seldom_called void heap_return_borrowed(struct heap *heap, void *context)
-{
-    (void)context;
-    borrow_return(heap);
-}
-
 bool heap_release(size_t keep_bytes)
 {
     if (thread_heap != &no_heap)
         heap_trim(thread_heap);
     private_heaps_trim();
-    heaps_each(heap_return_borrowed, NULL);
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        borrow_return(heap);
     (void)heaps_empty_run_caches();
     bool swept = sweep_slabs();
     return pages_trim(keep_bytes) || swept;

@@ -134,24 +134,19 @@ void hooks_mark(struct span *span, const void *block) { hooks_set_mark(span, blo
 
 /* Blocks. */
 
-/* Ends the diversion of the block's class in this thread's heap, after the tracer has stopped. */
-static void hooks_route_class_of(const struct span *span)
-{
-    struct heap *heap = thread_heap;
-    if (span_is_slab(span) && class_is_small(slab_class(span)) && slab_heap(span) == heap)
-        heap_route_class(heap, slab_class(span));
-}
-
 void *hooks_trace_block(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed)
 {
     struct span *span = page_map_find(block);
     const struct heap_tracer *tracer = hooks_tracer_now();
-    if (tracer == NULL) {
-        hooks_route_class_of(span);
-        return block;
+    if (tracer) {
+        hooks_mark(span, block);
+        return tracer->allocated(block, asked_bytes, alignment_bytes, zeroed);
     }
-    hooks_mark(span, block);
-    return tracer->allocated(block, asked_bytes, alignment_bytes, zeroed);
+    /* The tracer has stopped: ends the diversion of the block's class in this thread's heap. */
+    struct heap *heap = thread_heap;
+    if (span_is_slab(span) && class_is_small(slab_class(span)) && slab_heap(span) == heap)
+        heap_route_class(heap, slab_class(span));
+    return block;
 }
 
 /* The old block of a traced resize of this thread, until it is freed; or NULL. Its free is no

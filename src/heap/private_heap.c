@@ -138,24 +138,18 @@ inline_always void *private_heap_take_block(struct private_heap *private_heap, u
 }
 
 /* Adds slabs until one has a block: other threads may take all blocks of a slab that was added. */
-static void *private_heap_allocate(struct private_heap *private_heap, unsigned class,
-                                   size_t size_bytes)
+void *private_heap_alloc(struct private_heap *private_heap, size_t size_bytes,
+                         size_t alignment_bytes)
 {
+    unsigned class = class_of_request(size_bytes, alignment_bytes);
+    if (class == CLASS_COUNT)
+        return private_large_alloc(private_heap, size_bytes, alignment_bytes);
     void *block;
     struct span *slab = NULL;
     while ((block = private_heap_take_block(private_heap, class, slab)) == NULL)
         if ((slab = private_heap_take_slab(private_heap, class)) == NULL)
             return NULL;
     return config_hardened ? harden_hand_out(block, size_bytes) : block;
-}
-
-void *private_heap_alloc(struct private_heap *private_heap, size_t size_bytes,
-                         size_t alignment_bytes)
-{
-    unsigned class = class_of_request(size_bytes, alignment_bytes);
-    if (class != CLASS_COUNT)
-        return private_heap_allocate(private_heap, class, size_bytes);
-    return private_large_alloc(private_heap, size_bytes, alignment_bytes);
 }
 
 void *private_heap_alloc_zeroed(struct private_heap *private_heap, size_t size_bytes)

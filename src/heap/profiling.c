@@ -258,14 +258,14 @@ static bool profiling_count(struct heap *heap, unsigned class, bool guarded)
     return clock->left <= 0;
 }
 
-void heap_profile_take(struct heap *heap, unsigned class, void *block, size_t asked_bytes,
-                       bool guarded)
+void heap_profile_take(struct heap *heap, unsigned class, void *block, size_t asked_bytes)
 {
-    if (profiling_state_of(heap) == NULL || !profiling_count(heap, class, guarded))
+    struct span *span = page_map_find(block);
+    if (profiling_state_of(heap) == NULL || !profiling_count(heap, class, !span_is_slab(span)))
         return;
     profiling_draw_clock(heap, class);
     /* This is the last step, because the stack walk may allocate memory. */
-    profiling_sample(page_map_find(block), block, asked_bytes, size_classes[class].size_bytes);
+    profiling_sample(span, block, asked_bytes, size_classes[class].size_bytes);
 }
 
 void heap_profile_large(struct heap *heap, struct span *span, size_t asked_bytes)

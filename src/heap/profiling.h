@@ -49,10 +49,8 @@ void heap_profile_enter(struct heap *heap, unsigned size_class, unsigned free_sl
 /* Notes that slots of the class's current slab were collected. */
 void heap_profile_collect(struct heap *heap, unsigned size_class, unsigned slots);
 
-/* Counts a block of the class, and samples it if it is due. `guarded` says that the guards
- * allocated it. */
-void heap_profile_take(struct heap *heap, unsigned size_class, void *block, size_t asked_bytes,
-                       bool guarded);
+/* Counts a block of the class, which the guards may have allocated, and samples it if it is due. */
+void heap_profile_take(struct heap *heap, unsigned size_class, void *block, size_t asked_bytes);
 /* Counts a new large block or a new length of one, and samples it if it is due. `heap` is this
  * thread's heap, held, or NULL if the thread has none. */
 void heap_profile_large(struct heap *heap, struct span *span, size_t asked_bytes);
