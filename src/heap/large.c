@@ -198,17 +198,18 @@ void *large_resize(struct span *span, size_t size_bytes, bool may_move)
 
 bool large_matches(const struct span *span, size_t size_bytes, size_t alignment_bytes)
 {
-    bool for_slab = class_of_request(size_bytes, alignment_bytes) != CLASS_COUNT;
+    if (class_of_request(size_bytes, alignment_bytes) != CLASS_COUNT)
+        return false;
     if (config_guarded_blocks)
-        return !for_slab && size_bytes == span->asked_bytes;
+        return size_bytes == span->asked_bytes;
     size_t bytes = (size_t)span->pages << PAGE_SHIFT;
     if (span->tag == SPAN_HUGE) { /* may have grown, or have taken the addresses of one that grew */
         size_t most = align_up(size_bytes, os_page_size()) + bytes / 4 + PAGE_BYTES;
-        return !for_slab && size_bytes <= bytes &&
+        return size_bytes <= bytes &&
                (span->longer || larger_of(most, pages_growing_bytes(size_bytes)) >= bytes);
     }
     size_t most = align_up(large_least(size_bytes, alignment_bytes), os_page_size());
-    return !for_slab && (large_suits(span, size_bytes) || (size_bytes <= bytes && most >= bytes));
+    return large_suits(span, size_bytes) || (size_bytes <= bytes && most >= bytes);
 }
 
 /* If no mapping is available, it is a block like any other. */

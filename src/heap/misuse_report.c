@@ -17,14 +17,9 @@ void heap_go_on_after_wrong_frees(void) { refused.goes_on = true; }
 
 size_t heap_count_wrong_frees(void) { return load_relaxed(&refused.frees); }
 
-static bool misuse_continues_after(const char *operation)
-{
-    return !config_hardened && refused.goes_on && operation[0] == 'f';
-}
-
 void misuse_reported(const char *operation)
 {
-    if (!misuse_continues_after(operation))
+    if (config_hardened || !refused.goes_on || operation[0] != 'f')
         host_abort();
     fetch_add_relaxed(&refused.frees, (size_t)1);
 }

@@ -24,7 +24,7 @@
 
 bool packed_turn_on(struct heap *heap)
 {
-    if (heap->smallest_slabs < PACKED_FROM_SLABS || packed_is_off())
+    if (heap->smallest_slabs < PACKED_FROM_SLABS)
         return false;
     memset(heap->small_class, CLASS_COUNT, PACKED_BYTES + 1); /* sends them to the slow path */
     return heap->packs = true;

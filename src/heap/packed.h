@@ -42,17 +42,12 @@ enum { PACKED_FROM_SLABS = config_debug ? 4 : 1024 };
  * Locking: heap held. */
 bool packed_turn_on(struct heap *heap);
 
-/* Whether no request is packed, because blocks may be guarded, profiled or traced. */
-inline_always bool packed_is_off(void)
-{
-    return heap_has_hook(HOOK_GUARDS | HOOK_PROFILE | HOOK_TRACE);
-}
-
 /* Whether a request of at most PACKED_BYTES is served by a packed slab of the heap.
  * Locking: heap held. */
 inline_always bool packed_serves(struct heap *heap)
 {
-    return config_packed && (likely(heap->packs) ? !packed_is_off() : packed_turn_on(heap));
+    return config_packed && !heap_has_hook(HOOK_GUARDS | HOOK_PROFILE | HOOK_TRACE) &&
+           (likely(heap->packs) || packed_turn_on(heap));
 }
 
 /* Takes a block of the word `head` of the current packed slab.

@@ -51,16 +51,6 @@ static void *private_large_alloc(struct private_heap *private_heap, size_t size_
     return span->base;
 }
 
-void private_heap_end_large(struct private_heap *private_heap)
-{
-    /* Pairs with private_heap_take_note. */
-    for (struct large_note *note = load_acquire(&private_heap->notes); note; note = note->next) {
-        struct span *span = private_heap_noted(private_heap, note);
-        if (span)
-            (void)large_free(span, span->base);
-    }
-}
-
 enum { SERIAL_MAX = 63 };
 static_check(__alignof__(struct private_heap) > SERIAL_MAX, "a handle has room for the serial");
 static_check(offsetof(struct private_heap, heap) == 0, "a heap's address is its private heap's");
@@ -335,7 +325,11 @@ void private_heap_end(struct private_heap *private_heap)
         next = private_heap_next_slab(slab);
         private_heap_end_slab(private_heap, slab);
     }
-    private_heap_end_large(private_heap);
+    for (struct large_note *note = private_heap->notes; note; note = note->next) {
+        struct span *span = private_heap_noted(private_heap, note);
+        if (span)
+            (void)large_free(span, span->base);
+    }
 
     memset((void *)&private_heap->heap, 0, offsetof(struct heap, next));
     heap_set_up_classes(&private_heap->heap);

@@ -4,8 +4,8 @@
  *
  * A private heap is a struct heap that no thread owns. An allocating thread holds its lock for the
  * time of a few stores. Frees take no lock: to every thread the blocks belong to another heap, so
- * remote.c posts their slabs, and the next allocation collects them. The slabs form a list, and so
- * do the large blocks: the end of the heap gives back both lists, with all blocks in use.
+ * remote.c posts their slabs, and the next allocation collects them. The heap has a list of its
+ * slabs and one of its large blocks: its end gives back all of them, with all blocks in use.
  *
  * No system call is made under the lock. So heap_take_slow makes no slab for a private heap: the
  * caller takes a slab from the pages without the lock and adds it afterwards. A slab that is
@@ -32,9 +32,6 @@
 #define CAIRN_HEAP_PRIVATE_HEAP_H
 
 #include "heap/private_state.h"
-
-/* Frees all large blocks of the heap, which no other thread uses any more. */
-void private_heap_end_large(struct private_heap *private_heap);
 
 /* Makes a heap without blocks. */
 struct private_heap *private_heap_new(const cairn_private_heap_options *options);

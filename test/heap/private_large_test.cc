@@ -56,16 +56,20 @@ TEST_F(PrivateLarge, StatisticsAreReadWhileABlockIsResized)
 
 TEST_F(PrivateLarge, TheEndFreesThoseInUseAlone)
 {
+    const size_t before = heap_layer::stats().large_blocks;
     std::vector<void *> blocks(30);
     for (auto &block : blocks)
         block = take(100 * kKiB);
     for (size_t i = 0; i < blocks.size(); i += 3)
         free_fast(blocks[i]);
     void *other = heap_layer::allocate(100 * kKiB); /* perhaps one of those runs */
-    private_heap_end_large(private_heap_);
-    EXPECT_EQ(held(), 0u);
+    private_heap_end(private_heap_);
+    EXPECT_EQ(heap_layer::stats().large_blocks, before + 1);
     EXPECT_NE(page_map_find(other)->tag, SPAN_KEPT);
     free_fast(other);
+    const cairn_private_heap_options none = {};
+    private_heap_ = private_heap_new(&none); // the one that has just ended
+    EXPECT_EQ(held(), 0u);
 }
 
 TEST_F(PrivateLarge, ARequestBeyondEverythingFails)
