@@ -40,8 +40,7 @@ static struct span *large_note_asked(struct span *span, size_t size_bytes)
 
 static struct span *large_take(size_t size_bytes, size_t alignment_bytes)
 {
-    if (size_bytes > PTRDIFF_MAX || alignment_bytes > PTRDIFF_MAX / 2 + 1 ||
-        size_bytes + alignment_bytes > PTRDIFF_MAX)
+    if (alignment_bytes > PTRDIFF_MAX || size_bytes > PTRDIFF_MAX - alignment_bytes)
         return NULL;
     pages_tick();
     bool huge = size_bytes >= HUGE_MIN_BYTES || alignment_bytes > HUGE_ALIGNMENT_BYTES;

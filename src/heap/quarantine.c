@@ -34,26 +34,19 @@ inline_always void quarantine_release(struct heap *heap, uint64_t entry, uint64_
     quarantine_count_free(heap, slab);
 }
 
-/* Replaces a random one of `count` entries by the block. `count` is a constant and a power of two,
- * so the choice is a shift and not a multiplication. */
-inline_always void quarantine_replace_entry(struct heap *heap, struct span *slab, unsigned slot,
-                                            uint64_t *entries, uint32_t count)
+/* The numbers of entries are constants and powers of two, so each choice is a shift. */
+void quarantine_replace(struct heap *heap, struct span *slab, unsigned slot)
 {
     uint64_t random = random_next(&heap->random);
-    uint64_t *entry = &entries[(random >> 32) * count >> 32];
+    uint64_t *entry = heap->quarantine;
+    if (likely(slab->size_bytes <= SMALL_BLOCK_MAX))
+        entry += (random >> 32) * QUARANTINE_SMALL >> 32;
+    else
+        entry += QUARANTINE_SMALL + ((random >> 32) * QUARANTINE_MEDIUM >> 32);
     uint64_t replaced = *entry;
     *entry = (uint64_t)(uintptr_t)slab | (uint64_t)slot << ENTRY_SHIFT;
     if (likely(replaced != 0))
         quarantine_release(heap, replaced, random);
-}
-
-void quarantine_replace(struct heap *heap, struct span *slab, unsigned slot)
-{
-    if (likely(slab->size_bytes <= SMALL_BLOCK_MAX))
-        quarantine_replace_entry(heap, slab, slot, heap->quarantine, QUARANTINE_SMALL);
-    else
-        quarantine_replace_entry(heap, slab, slot, heap->quarantine + QUARANTINE_SMALL,
-                                 QUARANTINE_MEDIUM);
 }
 
 void quarantine_empty(struct heap *heap)

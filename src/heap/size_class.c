@@ -75,15 +75,6 @@ static uint32_t size_class_odd_inverse(uint32_t odd)
     return inverse;
 }
 
-/* The size of a slab's cold area (the hot line, the links, struct slab_cold_area) in units of 64
- * bytes. */
-static uint8_t size_class_side_units_of(unsigned class, unsigned capacity)
-{
-    size_t link_bytes = class_is_packed(class) ? sizeof(uint64_t) : 1;
-    size_t links = align_up(capacity * link_bytes, 8); /* links are read in whole words */
-    return (uint8_t)(align_up(LINKS_AT + 1 + links + SLAB_COLD_BYTES, 64) / 64);
-}
-
 void size_classes_init(void)
 {
     for (unsigned i = 0; i < CLASS_COUNT; i++) {
@@ -97,7 +88,9 @@ void size_classes_init(void)
         } else {
             size_class_choose_run(class);
         }
-        class->side_units = size_class_side_units_of(i, class->capacity);
+        size_t link_bytes = class_is_packed(i) ? sizeof(uint64_t) : 1;
+        size_t links = align_up(class->capacity * link_bytes, 8); /* read in whole words */
+        class->side_units = (uint8_t)(align_up(LINKS_AT + 1 + links + SLAB_COLD_BYTES, 64) / 64);
         unsigned twos = lowest_bit(class->size_bytes);
         class->alignment_pages = (uint8_t)(1 << (larger_of(twos, PAGE_SHIFT) - PAGE_SHIFT));
         class->inverse = size_class_odd_inverse(class->size_bytes >> twos)
