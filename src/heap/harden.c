@@ -15,12 +15,6 @@ size_t harden_size(struct span *slab, const void *block)
     return slab->size_bytes - CANARY_BYTES - harden_slack(slab, block);
 }
 
-void harden_check(struct span *slab, unsigned slot)
-{
-    if (!slab_is_zero_size(slab))
-        (void)harden_slack(slab, slab_block(slab, slot));
-}
-
 void harden_wipe(struct span *slab, unsigned slot)
 {
     if (config_zero_freed && !slab_is_zero_size(slab))

@@ -30,10 +30,6 @@
 
 #include <string.h>
 
-/* Checks the canaries of a block in use, and dies if they are damaged. The freeing thread calls
- * this first. */
-void harden_check(struct span *slab, unsigned slot);
-
 /* Zeroes a block that is freed, in full hardened builds. The function does not check the block,
  * because in the child of a fork another thread may have stopped in the middle of a free. */
 void harden_wipe(struct span *slab, unsigned slot);
@@ -42,7 +38,8 @@ void harden_wipe(struct span *slab, unsigned slot);
  * Dies if the block was written since its free. `block` is not NULL. */
 void *harden_hand_out(void *block, size_t size_bytes);
 
-/* The requested size of a block. Dies if the canaries are damaged. */
+/* The requested size of a block in use. Dies if the canaries are damaged, so the freeing thread
+ * calls this first. */
 size_t harden_size(struct span *slab, const void *block);
 
 /* Links all slots of a new slab in random order. Each one is drawn from the next slots around the

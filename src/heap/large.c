@@ -82,12 +82,6 @@ struct span *large_allocate_mapped(size_t size_bytes, size_t alignment_bytes)
     return large_note_asked(pages_map_kept(size_bytes), size_bytes);
 }
 
-void *large_malloc_kept(size_t size_bytes, void *(*slow)(size_t))
-{
-    struct span *span = large_allocate_kept(size_bytes, PAGE_BYTES);
-    return span ? span->base : slow(size_bytes);
-}
-
 bool large_free(struct span *span, const void *block)
 {
     uint8_t kind = load_relaxed(&span->tag);

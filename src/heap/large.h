@@ -55,18 +55,14 @@ struct span *large_allocate_kept(size_t size_bytes, size_t alignment_bytes);
  * Returns: NULL when none fits. */
 struct span *large_allocate_mapped(size_t size_bytes, size_t alignment_bytes);
 
-/* Serves a malloc from the run cache, or calls `slow`. */
-void *large_malloc_kept(size_t size_bytes, void *(*slow)(size_t));
-
-/* Serves a malloc from the runs of its length in the run cache, or from the next length, or calls
- * `slow`. */
+/* Serves a malloc from the runs of its length in the run cache, or calls `slow`. */
 inline_always void *large_malloc(size_t size_bytes, void *(*slow)(size_t))
 {
     if (config_guarded_blocks || size_bytes > RUN_CACHE_SHORT_PAGES * PAGE_BYTES)
         return slow(size_bytes);
     size_t length = run_length((size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT);
     struct span *span = run_cache_take_first(&thread_heap->runs, length);
-    return likely(span != NULL) ? span->base : large_malloc_kept(size_bytes, slow);
+    return likely(span != NULL) ? span->base : slow(size_bytes);
 }
 
 /* Frees a block in a cycle of one short length, which belongs to no private heap and has no mark.

@@ -294,7 +294,7 @@ static void private_heap_take_back_blocks(const struct private_heap *private_hea
     for (unsigned slot = 1; slot < limit; slot++)
         if (load_relaxed(slab_link(slab, slot)) == LINK_LIVE) {
             if (whole)
-                harden_check(slab, slot);
+                (void)harden_size(slab, slab_block(slab, slot)); /* checks the canaries */
             harden_wipe(slab, slot);
         }
 }

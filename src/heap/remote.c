@@ -198,7 +198,7 @@ bool remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t li
     }
     remote_report_sample(slab, slot);
     if (config_hardened)
-        harden_check(slab, slot);
+        (void)harden_size(slab, pointer); /* checks the canaries */
     if (unlikely(!(config_zero_freed ? remote_mark_wiped(slab, slot)
                                      : remote_mark(slab, slot, &link)))) {
         report_bad_pointer(pointer, "free");

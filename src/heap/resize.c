@@ -329,15 +329,6 @@ size_t heap_usable_size(const void *pointer)
                                         : resize_usable_size_slow(pointer);
 }
 
-/* Whether the block was requested with that size, as far as hardened builds know it. */
-static bool resize_has_exact_size(struct span *slab, const void *block, size_t size_bytes)
-{
-    if (!config_canaries)
-        return true;
-    (void)checked_slot(block, slab, "free");
-    return harden_size(slab, block) == size_bytes;
-}
-
 void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes)
 {
     struct span *span = page_map_find(pointer);
@@ -350,7 +341,8 @@ void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes)
         matches = (alignment_bytes <= 16
                        ? resize_slab_suits(span, size_bytes)
                        : class_of_request(size_bytes, alignment_bytes) == slab_class(span)) &&
-                  resize_has_exact_size(span, pointer, size_bytes);
+                  (!config_canaries || (checked_slot(pointer, span, "free") != SLOT_INVALID &&
+                                        harden_size(span, pointer) == size_bytes));
     else if (span->tag == SPAN_GUARDED)
         matches = size_bytes == span->size_bytes;
     else if (span->tag == SPAN_LARGE || span->tag == SPAN_HUGE)

@@ -53,8 +53,7 @@ inline_always bool class_is_zero_size(unsigned size_class)
     return config_zero_size_blocks && size_class == ZERO_SIZE_CLASS;
 }
 
-/* Packed slabs hold blocks of 8 bytes, with one bit for each block. The slots of packed slabs are
- * groups of 64 blocks. */
+/* Packed slabs (packed.h): their slots are groups of 64 blocks. */
 enum {
     PACKED_BYTES = 8,
     PACKED_SLOT_BYTES = 64 * PACKED_BYTES,
