@@ -250,24 +250,20 @@ bool heaps_visit(bool interval_ends)
     return left;
 }
 
-/* Trims the heap of an ended thread. For heaps_each. */
-static seldom_called void heap_trim_ended(struct heap *heap, void *context)
-{
-    bool *any = context;
-    if (heap == thread_heap || heap->private_heap != NULL || !heap_try_hold(heap))
-        return;
-    size_t pages = heap->slab_pages;
-    heap_trim(heap);
-    *any = heap->slab_pages < pages || *any;
-    heap_return(heap);
-}
-
-bool heaps_empty_run_caches(void)
+seldom_called bool heaps_empty_run_caches(void)
 {
     bool any = false;
-    heaps_each(heap_trim_ended, &any);
-    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
-        any = (heap->private_heap == NULL && run_cache_empty(&heap->runs)) || any;
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next) {
+        if (heap->private_heap != NULL)
+            continue;
+        if (heap != thread_heap && heap_try_hold(heap)) {
+            size_t pages = heap->slab_pages;
+            heap_trim(heap);
+            any = any || heap->slab_pages < pages;
+            heap_return(heap);
+        }
+        any = run_cache_empty(&heap->runs) || any;
+    }
     return any;
 }
 

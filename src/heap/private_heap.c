@@ -120,7 +120,7 @@ inline_always void *private_heap_take_block(struct private_heap *private_heap, u
     if (fresh) {
         private_heap_list_slab(private_heap, fresh);
         slab_open(&private_heap->heap, fresh);
-        heap_add_slab(&private_heap->heap, fresh);
+        bin_append(&private_heap->heap.bins[class], fresh);
     }
     void *block = heap_take(&private_heap->heap, class);
     private_heap_unlock(private_heap);

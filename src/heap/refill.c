@@ -75,7 +75,7 @@ static struct span *refill_first_listed(struct bin *bin)
 {
     struct span *slab = bin->first;
     if (slab && slab->next && slab_count_given(slab) != 0) {
-        bin_remove_first(bin);
+        bin_remove(bin, slab);
         bin_append(bin, slab);
     }
     return bin->first;
@@ -130,14 +130,13 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     heap_leave_current(heap, class);
     struct span *slab = refill_find_listed(heap, class, &refused);
     if (slab) {
-        heap_unlist(heap, slab);
+        bin_remove(&heap->bins[class], slab);
     } else {
         slab = refill_take_empty(heap, class, fills);
         if (slab == NULL)
             return NULL;
         slab_set_use(slab, SLAB_CURRENT);
-        heap->slab_pages += size_classes[class].pages;
-        heap->smallest_slabs += class == 0;
+        heap_add_to_sums(heap, class, 1);
     }
     unsigned free_slots = slab->capacity - (unsigned)slab_hot(slab)->frees_to_attention;
     heap_make_current(heap, class, slab);

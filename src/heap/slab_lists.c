@@ -105,22 +105,13 @@ static void slab_lists_retire(struct heap *heap, struct span *slab)
         heap->retired = slab;
         return;
     }
-    size_t pages = size_classes[slab_class(slab)].pages;
-    heap->slab_pages -= pages;
+    heap_add_to_sums(heap, slab_class(slab), -1);
     if (slab_count_given(slab) == 0 && heap == thread_heap && run_cache_put_slab(&heap->runs, slab))
         return;
-    heap->returned_pages += pages;
+    heap->returned_pages += size_classes[slab_class(slab)].pages;
     if (slab_lists_shrinks(heap))
         heap->calls_to_look = 1;
     slab_retire(slab);
-}
-
-/* Notes that the slab is no longer current. The use word of private heaps' slabs does not change,
- * so no other thread purges them. */
-static void slab_lists_note_aside(struct heap *heap, struct span *slab)
-{
-    if (heap->private_heap == NULL)
-        slab_put_aside(slab);
 }
 
 void heap_retire_listed(struct heap *heap, struct span *slab)
@@ -134,8 +125,7 @@ void heap_retire_listed(struct heap *heap, struct span *slab)
             slab_set_use(slab, SLAB_ASIDE);
         return;
     }
-    heap_unlist(heap, slab);
-    heap->smallest_slabs -= slab_class(slab) == 0;
+    bin_remove(&heap->bins[slab_class(slab)], slab);
     slab_lists_retire(heap, slab);
 }
 
@@ -190,22 +180,38 @@ static no_inline void slab_lists_went_on(struct heap *heap, unsigned class)
     heap_profile_attend(heap, class);
 }
 
+/* Puts the current slab of the class aside, which has `used` slots in use. The use word of private
+ * heaps' slabs does not change, so no other thread purges them. */
+static void slab_lists_put_aside(struct heap *heap, unsigned class, unsigned used)
+{
+    struct span *slab = heap->current[class];
+    if (heap_is_hooked() && class_is_small(class))
+        heap_profile_leave(heap, class, slab->capacity - used);
+    heap_make_current(heap, class, &empty_slab.header);
+    if (heap->private_heap == NULL)
+        slab_put_aside(slab);
+    if (class_is_packed(class) || used == slab->capacity)
+        slab_wait(slab);
+    else
+        heap_list_slab(heap, slab, used);
+    if (class_is_packed(class))
+        heap_recount_packed(heap, slab);
+}
+
 void heap_put_aside(struct heap *heap, unsigned class)
 {
     struct span *slab = heap->current[class];
-    if (slab == &empty_slab.header)
-        return;
-    unsigned live = slab_used(slab);
-    if (heap_is_hooked() && class_is_small(class))
-        heap_profile_leave(heap, class, slab->capacity - live);
-    heap_make_current(heap, class, &empty_slab.header);
-    slab_lists_note_aside(heap, slab);
-    if (class_is_packed(class) || live == slab->capacity)
-        slab_wait(slab);
-    else
-        heap_list_slab(heap, slab, live);
-    if (class_is_packed(class))
-        heap_recount_packed(heap, slab);
+    if (slab != &empty_slab.header)
+        slab_lists_put_aside(heap, class, slab_used(slab));
+}
+
+/* A packed slab is counted: other threads may have freed blocks behind its head. */
+void heap_leave_current(struct heap *heap, unsigned class)
+{
+    struct span *slab = heap->current[class];
+    if (slab != &empty_slab.header)
+        slab_lists_put_aside(heap, class,
+                             class_is_packed(class) ? slab_used(slab) : slab->capacity);
 }
 
 /* Puts all current slabs aside. A current slab of a small class has no exact count, and no other
@@ -272,38 +278,6 @@ void heap_count_expired(struct heap *heap, struct span *slab)
     }
 }
 
-void heap_leave_current(struct heap *heap, unsigned class)
-{
-    struct span *slab = heap->current[class];
-    if (slab == &empty_slab.header)
-        return;
-    if (class_is_packed(class)) { /* other threads may have freed blocks behind its head */
-        heap_put_aside(heap, class);
-        return;
-    }
-    if (heap_is_hooked() && class_is_small(class))
-        heap_profile_leave(heap, class, 0);
-    slab_wait(slab);
-    heap_make_current(heap, class, &empty_slab.header);
-    slab_lists_note_aside(heap, slab);
-}
-
-void heap_add_slab(struct heap *heap, struct span *slab)
-{
-    heap->smallest_slabs += slab_class(slab) == 0;
-    slab_hot(slab)->frees_to_attention = 0;
-    slab_lists_note_aside(heap, slab);
-    bin_append(&heap->bins[slab_class(slab)], slab);
-}
-
-/* Adds `count` slabs of the class to the heap's sums, or subtracts them if `count` is negative. */
-static void slab_lists_count_slabs(struct heap *heap, unsigned class, ptrdiff_t count)
-{
-    heap->slab_pages += (size_t)count * size_classes[class].pages;
-    if (class == 0)
-        heap->smallest_slabs += (uint32_t)count;
-}
-
 bool heap_move_slab(struct heap *from, struct heap *to, struct span *slab)
 {
     unsigned class = slab_class(slab);
@@ -318,10 +292,10 @@ bool heap_move_slab(struct heap *from, struct heap *to, struct span *slab)
         return false;
     }
     slab_set_owner(slab, to);
-    slab_lists_count_slabs(from, class, -1);
-    slab_lists_count_slabs(to, class, 1);
+    heap_add_to_sums(from, class, -1);
+    heap_add_to_sums(to, class, 1);
     if (!slab_is_waiting(slab)) {
-        heap_unlist(from, slab);
+        bin_remove(&from->bins[class], slab);
         bin_append(&to->bins[class], slab);
     }
     slab_put_aside(slab);

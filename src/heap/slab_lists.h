@@ -84,8 +84,13 @@ void heap_put_aside(struct heap *heap, unsigned size_class);
  * never handed out. */
 void heap_leave_current(struct heap *heap, unsigned size_class);
 
-/* Puts a slab of a private heap that was just opened into the list of its class. */
-void heap_add_slab(struct heap *heap, struct span *slab);
+/* Adds `count` slabs of the class, which may be negative, to the sums of a thread's heap. */
+inline_always void heap_add_to_sums(struct heap *heap, unsigned size_class, ptrdiff_t count)
+{
+    heap->slab_pages += (size_t)count * size_classes[size_class].pages;
+    if (size_class == 0)
+        heap->smallest_slabs += (uint32_t)count;
+}
 
 /* Moves a slab from one thread's heap to another's, into the state that it had.
  * Returns: false if the slab stays where it is, because another thread purges it, or it is in a

@@ -87,23 +87,12 @@ void bin_remove(struct bin *bin, struct span *slab)
         bin->last = prev;
 }
 
-void heap_unlist(struct heap *heap, struct span *slab)
-{
-    bin_remove(&heap->bins[slab_class(slab)], slab);
-}
-
 void heap_enlist(struct heap *heap)
 {
     heap->next = load_relaxed(&all_heaps);
     /* Release: pairs with the acquiring loads of all_heaps. */
     while (!compare_swap_acq_rel(&all_heaps, &heap->next, heap))
         pause_processor();
-}
-
-void heaps_each(heap_visit *visit, void *context)
-{
-    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
-        visit(heap, context);
 }
 
 /* Inherited slabs. */

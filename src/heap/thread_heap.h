@@ -185,17 +185,6 @@ void bin_append(struct bin *bin, struct span *slab);
 /* Removes a slab from a list. */
 void bin_remove(struct bin *bin, struct span *slab);
 
-/* Removes the first slab from a list. */
-inline_always void bin_remove_first(struct bin *bin)
-{
-    bin->first = bin->first->next;
-    if (bin->first == NULL)
-        bin->last = NULL;
-}
-
-/* Removes a slab from the list of its class. */
-void heap_unlist(struct heap *heap, struct span *slab);
-
 /* Adds a new heap to the list of all heaps.
  * Threads: any. */
 void heap_enlist(struct heap *heap);
@@ -224,13 +213,6 @@ inline_always bool heap_is_ended(const struct heap *heap)
 {
     return load_relaxed(&heap->state) == HEAP_ORPHAN;
 }
-
-/* A function that heaps_each calls for each heap. */
-typedef void heap_visit(struct heap *heap, void *context);
-
-/* Calls `visit` for each heap of the list, which has those of private heaps too.
- * Threads: any. */
-void heaps_each(heap_visit *visit, void *context);
 
 /* Inherited slabs: in the child of a fork, those of the parent's other threads, and blocks that
  * those threads were resizing.

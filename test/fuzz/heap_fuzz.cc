@@ -350,8 +350,6 @@ class Worker
 
 constexpr size_t kWorkers = 3;
 
-void verify_heap(struct heap *heap, void *) { heap_verify(heap); }
-
 class Run
 {
   public:
@@ -388,7 +386,8 @@ class Run
     static void verify_everything()
     {
         heap_verify_all();
-        heaps_each(verify_heap, nullptr);
+        for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+            heap_verify(heap);
     }
 
     void wait_all()

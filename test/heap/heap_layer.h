@@ -77,12 +77,11 @@ inline bool has_mail(const struct heap *heap)
                        [](const struct span *const &mailbox) { return load_relaxed(&mailbox); });
 }
 
-inline void verify_heap(struct heap *heap, void *) { heap_verify(heap); }
-
 inline void verify()
 {
     heap_verify_all();
-    heaps_each(verify_heap, nullptr);
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        heap_verify(heap);
 }
 
 inline heap_stats stats()

@@ -53,14 +53,13 @@ uint64_t fresh_seed()
     return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
 }
 
-void verify_heap(struct heap *heap, void *) { heap_verify(heap); }
-
 // Verifies all heaps.
 // Threads: no other thread runs.
 void verify_everything()
 {
     heap_verify_all();
-    heaps_each(verify_heap, nullptr);
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        heap_verify(heap);
 }
 
 // A thread's heap works, grows, shrinks to a few blocks or none, goes through small bursts, and

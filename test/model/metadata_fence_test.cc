@@ -108,7 +108,11 @@ void note_span(struct span *span, char *, void *)
         note(span + 1);
 }
 
-void note_heap(struct heap *heap, void *) { note(heap); }
+void note_heaps()
+{
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        note(heap);
+}
 
 class Load
 {
@@ -161,7 +165,7 @@ TEST(MetadataFence, StandsBeforeAndBehindAllOfIt)
     }
 
     pages_each(note_span, nullptr);
-    heaps_each(note_heap, nullptr);
+    note_heaps();
     for (size_t i = 0; i < arena_count(); i++) {
         note(arenas_added[i]);
         note(arenas_added[i]->dirty);

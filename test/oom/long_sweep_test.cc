@@ -44,12 +44,11 @@ struct Plan {
     size_t every = 1;
 };
 
-void verify_heap(struct heap *heap, void *) { heap_verify(heap); }
-
 void verify_everything()
 {
     heap_verify_all();
-    heaps_each(verify_heap, nullptr);
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        heap_verify(heap);
 }
 
 // After all blocks were freed, the heap is empty, and every committed page can be released.

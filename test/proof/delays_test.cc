@@ -54,7 +54,8 @@ TEST_P(Delays, RemoteFreesMeetRetiringAndAdoption)
     all.check_all();
     all.release_all();
     cairn_malloc_trim(0);
-    heaps_each([](struct heap *heap, void *) { heap_verify(heap); }, nullptr);
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        heap_verify(heap);
     EXPECT_GT(lanes.handed_over(), 0u);
 }
 
@@ -178,7 +179,8 @@ TEST_P(Delays, PackedBlocksAreFreedWhileTheirOwnerTakes)
         give(own);
     heap_trim(thread_heap);
     EXPECT_EQ(thread_heap->bins[PACKED_CLASS].first, nullptr);
-    heaps_each([](struct heap *heap, void *) { heap_verify(heap); }, nullptr);
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        heap_verify(heap);
 }
 
 // Takes all blocks that the calling thread can borrow, writes into them, and frees them.
@@ -255,7 +257,8 @@ TEST_P(Delays, ACurrentSlabThatLendsIsPutAsideAndPurged)
         });
     borrower.join();
     purger.join();
-    heaps_each([](struct heap *heap, void *) { heap_verify(heap); }, nullptr);
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        heap_verify(heap);
     EXPECT_TRUE(config_hardened || borrowed > kRounds / 10); // the scheduler decides who is first
 }
 

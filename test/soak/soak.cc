@@ -105,8 +105,6 @@ bool is_flat(const std::vector<Sample> &samples, double growth_most)
     return growth <= growth_most;
 }
 
-void verify_heap(struct heap *heap, void *) { heap_verify(heap); }
-
 // After the last thread's end: all blocks are whole, none over another, all can be freed.
 bool finish(Lanes &lanes)
 {
@@ -117,7 +115,8 @@ bool finish(Lanes &lanes)
     all.release_all();
     cairn_malloc_trim(0);
     heap_verify_all();
-    heaps_each(verify_heap, nullptr);
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        heap_verify(heap);
     const struct cairn_mallinfo2 info = cairn_mallinfo2();
     printf("threads %zu, blocks handed over %zu, checked at the end %zu; left %zu bytes; resident "
            "%.0f KiB\n",
