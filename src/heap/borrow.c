@@ -257,8 +257,8 @@ static bool borrow_from(struct borrowed *to, struct heap *from, unsigned class, 
     if (!remote_has_mail(from, mailbox))
         remote_look_again(from, mailbox);
     struct span *slab = remote_take_mail(from, mailbox);
-    for (unsigned looks = 0;
-         slab && looks < BORROW_MIN && load_relaxed(&to->count) < most; looks++) {
+    for (unsigned looks = 0; slab && looks < BORROW_MIN && load_relaxed(&to->count) < most;
+         looks++) {
         struct span *next = slab->mail_next;
         borrow_of_slab(to, from, slab, class, most, refused);
         test_delay();

@@ -6,13 +6,14 @@
 
 static const uintptr_t AGED = LAYOUT_KEPT_AGED;
 
-/* The pages that a kept run or slab counts. */
-static size_t run_cache_pages_of(const struct span *span)
+/* The pages that a kept run or slab counts: all of a slab, because pages that it has not handed out
+ * may have memory from an earlier use. */
+static ptrdiff_t run_cache_pages_of(const struct span *span)
 {
-    return span_is_slab(span) ? run_cache_slab_pages(span) : span->pages;
+    return span_is_slab(span) ? size_classes[slab_class(span)].pages : span->pages;
 }
 
-/* Empties a place. Acquire: pairs with run_cache_fill and run_cache_push.
+/* Empties a place. Acquire: pairs with run_cache_put_slab and run_cache_push.
  * Returns: the span, or NULL if there was none. */
 static struct span *run_cache_empty_place(struct run_cache *cache, size_t place)
 {
@@ -28,21 +29,13 @@ static bool run_cache_give(struct run_cache *cache, struct span *first)
 {
     for (struct span *span = first, *next; span; span = next) {
         next = span_is_slab(span) ? NULL : span->next;
-        fetch_add_relaxed(&cache->given_pages, run_cache_pages_of(span));
+        fetch_add_relaxed(&cache->given_pages, (size_t)run_cache_pages_of(span));
         if (span_is_slab(span))
             slab_retire(span);
         else
             pages_give(span);
     }
     return first != NULL;
-}
-
-/* Fills an empty place that has no list. Release: pairs with the acquire in run_cache_empty_place.
- */
-static void run_cache_fill(struct run_cache *cache, size_t place, struct span *span)
-{
-    run_cache_add_room(cache, -(ptrdiff_t)run_cache_pages_of(span));
-    store_release(&cache->places[place], (uintptr_t)span);
 }
 
 static struct {
@@ -68,16 +61,16 @@ void run_cache_count_room(struct run_cache *cache)
     if (load_relaxed(&cache->given_pages) != 0)
         more += (ptrdiff_t)exchange_acq_rel(&cache->given_pages, (size_t)0);
     cache->limit_pages = limit;
-    run_cache_add_room(cache, more);
+    cache->room_pages += more;
 }
 
 /* Whether the cache may keep `pages` more. */
-static bool run_cache_has_room(struct run_cache *cache, size_t pages)
+static bool run_cache_has_room(struct run_cache *cache, ptrdiff_t pages)
 {
-    if (likely(cache->room_pages >= (ptrdiff_t)pages) && pages_most_kept() != 0)
+    if (likely(cache->room_pages >= pages) && pages_most_kept() != 0)
         return true;
     run_cache_count_room(cache);
-    return cache->room_pages >= (ptrdiff_t)pages;
+    return cache->room_pages >= pages;
 }
 
 /* Whether the kept run is aligned, and the result is of use only if the run is still in its place
@@ -107,7 +100,7 @@ struct span *run_cache_pop(uintptr_t *place)
 
 /* Takes the first run of a place if it is aligned. Only the owner puts runs into its places, so the
  * run that is examined is taken, or another thread has emptied the place. Acquire: pairs with
- * run_cache_fill and run_cache_push.
+ * run_cache_push.
  * Returns: NULL when no such run is kept there. */
 static struct span *run_cache_take_from(struct run_cache *cache, size_t place,
                                         size_t alignment_bytes)
@@ -130,32 +123,24 @@ struct span *run_cache_take(struct run_cache *cache, size_t pages, size_t alignm
     return span;
 }
 
-/* Keeps a run in the list of its length. */
-static bool run_cache_keep(struct run_cache *cache, struct span *span)
-{
-    size_t pages = span->pages;
-    if (pages > RUN_CACHE_SHORT_PAGES || !run_cache_has_room(cache, pages))
-        return false;
-    check_internal(run_round(pages) == pages);
-    run_cache_push(cache, span);
-    return true;
-}
-
 bool run_cache_put(struct run_cache *cache, struct span *span)
 {
     store_relaxed(&span->zero, false);
     store_relaxed(&span->tag, (uint8_t)SPAN_KEPT);
-    bool kept = run_cache_keep(cache, span);
-    if (!kept)
+    if (span->pages > RUN_CACHE_SHORT_PAGES || !run_cache_has_room(cache, span->pages)) {
         pages_give(span);
-    return kept;
+        return false;
+    }
+    check_internal(run_round(span->pages) == span->pages);
+    run_cache_push(cache, span);
+    return true;
 }
 
 struct span *run_cache_take_slab(struct run_cache *cache, unsigned class)
 {
     struct span *slab = run_cache_empty_place(cache, RUN_CACHE_SLABS + class);
     if (slab)
-        run_cache_add_room(cache, (ptrdiff_t)run_cache_slab_pages(slab));
+        cache->room_pages += run_cache_pages_of(slab);
     return slab;
 }
 
@@ -163,10 +148,12 @@ bool run_cache_put_slab(struct run_cache *cache, struct span *slab)
 {
     size_t place = RUN_CACHE_SLABS + slab_class(slab);
     if (load_relaxed(&cache->places[place]) != 0 ||
-        !run_cache_has_room(cache, run_cache_slab_pages(slab)))
+        !run_cache_has_room(cache, run_cache_pages_of(slab)))
         return false;
     store_relaxed(&slab->owner, (uintptr_t)0); /* a free of one of its blocks dies */
-    run_cache_fill(cache, place, slab);
+    cache->room_pages -= run_cache_pages_of(slab);
+    /* Pairs with run_cache_empty_place. */
+    store_release(&cache->places[place], (uintptr_t)slab);
     return true;
 }
 
@@ -202,11 +189,11 @@ void run_cache_age(struct run_cache *cache)
 
 void run_cache_recount(struct run_cache *cache)
 {
-    size_t pages = 0;
+    ptrdiff_t pages = 0;
     for (size_t place = 0; place < RUN_CACHE_PLACES; place++)
         for (const struct span *span = run_cache_span_of(cache->places[place]); span;
              span = span_is_slab(span) ? NULL : span->next)
             pages += run_cache_pages_of(span);
     store_relaxed(&cache->given_pages, (size_t)0);
-    cache->room_pages = cache->limit_pages - (ptrdiff_t)pages;
+    cache->room_pages = cache->limit_pages - pages;
 }

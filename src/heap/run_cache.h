@@ -94,19 +94,6 @@ inline_always size_t run_cache_kept_pages(const struct run_cache *cache)
     return (size_t)(cache->limit_pages - cache->room_pages) - load_relaxed(&cache->given_pages);
 }
 
-/* The number of pages that a kept slab counts: all, because pages that it has not handed out may
- * have memory from an earlier use. */
-inline_always size_t run_cache_slab_pages(const struct span *slab)
-{
-    return size_classes[slab_class(slab)].pages;
-}
-
-/* Counts pages that the owner took out of the cache, or put into it if `pages` is negative. */
-inline_always void run_cache_add_room(struct run_cache *cache, ptrdiff_t pages)
-{
-    cache->room_pages += pages;
-}
-
 /* Takes a kept run that is aligned to `alignment_bytes`, a power of two, and has `pages` pages, a
  * result of run_round, or the next longer length. The content of the block is undefined.
  * Returns: NULL when none is kept. */
@@ -127,7 +114,7 @@ inline_always uintptr_t run_cache_word(uintptr_t before, struct span *first)
 /* Puts a run before the others of its short length, and counts it. */
 inline_always void run_cache_push(struct run_cache *cache, struct span *span)
 {
-    run_cache_add_room(cache, -(ptrdiff_t)span->pages);
+    cache->room_pages -= span->pages;
     uintptr_t *place = &cache->places[run_length(span->pages)];
     uintptr_t before = load_relaxed(place);
     for (;;) {
@@ -161,7 +148,7 @@ inline_always struct span *run_cache_take_first(struct run_cache *cache, size_t 
     else if ((span = run_cache_pop(place)) == NULL)
         return NULL;
     store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
-    run_cache_add_room(cache, span->pages);
+    cache->room_pages += span->pages;
     if (cache->last != span)
         cache->last = span;
     return span;
