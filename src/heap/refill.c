@@ -38,18 +38,6 @@ static void refill_fault_in(const struct heap *heap, struct span *slab)
     (void)os_populate((void *)start, align_down(bytes, os_page_size()));
 }
 
-/* Takes an empty slab of the class out of the run cache.
- * Returns: NULL if none is kept. */
-static struct span *refill_take_kept(struct heap *heap, unsigned class)
-{
-    struct span *slab = run_cache_take_slab(&heap->runs, class);
-    if (slab) {
-        remote_open(heap, slab);
-        slab_set_owner(slab, heap);
-    }
-    return slab;
-}
-
 /* Takes an empty slab of the run cache, or makes one. `fills` says that the class has filled a
  * slab. Returns NULL for a private heap: its caller adds a slab after it has released the heap's
  * lock. No mailbox is drained between a take and the moment when the slab is current: a thread that
@@ -58,9 +46,12 @@ static struct span *refill_take_empty(struct heap *heap, unsigned class, bool fi
 {
     if (unlikely(heap->private_heap != NULL))
         return NULL;
-    struct span *slab = refill_take_kept(heap, class);
-    if (slab)
+    struct span *slab = run_cache_take_slab(&heap->runs, class);
+    if (slab) {
+        remote_open(heap, slab);
+        slab_set_owner(slab, heap);
         return slab;
+    }
     pages_tick();
     slab = slab_make(heap, class);
     if (config_zero_freed && fills && slab)
@@ -68,26 +59,24 @@ static struct span *refill_take_empty(struct heap *heap, unsigned class, bool fi
     return slab;
 }
 
-/* The first slab of a list. If it has purged pages and another slab follows, it becomes the last
- * one: such slabs are used last.
- * Returns: NULL if the list is empty. */
-static struct span *refill_first_listed(struct bin *bin)
+/* Takes the first slab of the list that no thread is purging and whose pages the hard limit admits,
+ * and makes its use word CURRENT. A first slab with purged pages becomes the last one before: such
+ * slabs are used last. Private heaps take the first slab.
+ * Returns: NULL if there is no such slab. */
+static struct span *refill_take_listed(struct heap *heap, unsigned class)
 {
+    struct bin *bin = &heap->bins[class];
     struct span *slab = bin->first;
+    bool refused = false;
     if (slab && slab->next && slab_count_given(slab) != 0) {
         bin_remove(bin, slab);
         bin_append(bin, slab);
     }
-    return bin->first;
-}
-
-/* Finds the first slab of the list that no thread is purging and whose pages the hard limit admits,
- * and makes its use word CURRENT. Private heaps take the first slab. */
-static struct span *refill_find_listed(struct heap *heap, unsigned class, bool *refused)
-{
-    struct span *slab = refill_first_listed(&heap->bins[class]);
-    while (slab && heap->private_heap == NULL && !slab_try_current(slab, refused))
-        slab = slab->next;
+    for (slab = bin->first; slab; slab = slab->next)
+        if (heap->private_heap != NULL || slab_try_current(slab, &refused)) {
+            bin_remove(bin, slab);
+            break;
+        }
     return slab;
 }
 
@@ -121,17 +110,14 @@ void heap_gather(struct heap *heap, unsigned class)
 
 struct span *heap_refill(struct heap *heap, unsigned class)
 {
-    bool refused = false;
     unsigned freed = 0; /* slots of a small slab that were freed since it was counted */
     if (heap_is_hooked() && class_is_small(class) && heap->current[class] != &empty_slab.header)
         freed =
             heap_profile_granted(heap, class) - slab_hot(heap->current[class])->frees_to_attention;
     bool fills = heap->current[class] != &empty_slab.header;
     heap_leave_current(heap, class);
-    struct span *slab = refill_find_listed(heap, class, &refused);
-    if (slab) {
-        bin_remove(&heap->bins[class], slab);
-    } else {
+    struct span *slab = refill_take_listed(heap, class);
+    if (slab == NULL) {
         slab = refill_take_empty(heap, class, fills);
         if (slab == NULL)
             return NULL;
@@ -202,10 +188,11 @@ static bool refill_is_cheap_to_keep(const struct span *slab)
     return class_is_small(slab_class(slab)) && handed_out * slab->size_bytes <= PAGE_BYTES;
 }
 
-/* Prepares a heap for not being used for some time. LISTED slabs stay as they are: an empty one
- * that is in a mailbox is retired when it is collected. */
-static void refill_park(struct heap *heap, bool keeps_cheap)
+/* LISTED slabs stay as they are: an empty one that is in a mailbox is retired when it is collected.
+ */
+void heap_park(struct heap *heap, bool keeps_cheap)
 {
+    (void)heap_drain_some(heap, DRAIN_SLABS);
     heap->left_ready = keeps_cheap;
     borrow_return(heap);
     quarantine_flush(heap);
@@ -216,12 +203,6 @@ static void refill_park(struct heap *heap, bool keeps_cheap)
     }
     run_cache_empty(&heap->runs);
     heap_verify(heap);
-}
-
-void heap_park(struct heap *heap, bool keeps_cheap)
-{
-    (void)heap_drain_some(heap, DRAIN_SLABS);
-    refill_park(heap, keeps_cheap);
 }
 
 /* Retires LISTED slabs that are empty. In the child of a fork the posts of the parent's other
@@ -244,7 +225,7 @@ seldom_called void heap_trim(struct heap *heap)
     if (heap->look_after_fork)
         refill_look_after_fork(heap, SIZE_MAX);
     heap_drain(heap);
-    refill_park(heap, false);
+    heap_park(heap, false);
 }
 
 void heap_verify(struct heap *heap)
