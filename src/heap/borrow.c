@@ -73,12 +73,6 @@ static void borrow_return_class(struct borrowed *borrowed)
     borrow_unlock(borrowed);
 }
 
-/* The supplies of a heap, by class; NULL if it never borrowed. Acquire: pairs with borrow_fill. */
-static struct borrowed *borrow_supplies(const struct heap *heap)
-{
-    return load_acquire(&heap->borrowed);
-}
-
 void *borrow_take(struct heap *heap, unsigned class)
 {
     struct borrowed *supplies = load_relaxed(&heap->borrowed);
@@ -254,9 +248,9 @@ static bool borrow_from(struct borrowed *to, struct heap *from, unsigned class, 
 {
     const size_t most = borrow_most(class);
     unsigned mailbox = remote_mailbox(class);
-    if (!remote_has_mail(from, mailbox))
-        remote_look_again(from, mailbox);
     struct span *slab = remote_take_mail(from, mailbox);
+    if (slab == NULL) /* then those that were looked at before are looked at again */
+        slab = remote_take_mail(from, mailbox_of_looked_at(mailbox));
     for (unsigned looks = 0; slab && looks < BORROW_MIN && load_relaxed(&to->count) < most;
          looks++) {
         struct span *next = slab->mail_next;
@@ -328,7 +322,7 @@ bool borrow_fill(struct heap *heap, unsigned class)
         if (supplies == NULL)
             return false;
         heap->borrow_process = heap_generation;
-        store_release(&heap->borrowed, supplies); /* pairs with borrow_supplies */
+        store_release(&heap->borrowed, supplies); /* pairs with borrow_return */
     }
     struct borrowed *to = &supplies[class];
     if (!borrow_try_lock(to))
@@ -344,7 +338,7 @@ bool borrow_fill(struct heap *heap, unsigned class)
 
 void borrow_return(struct heap *heap)
 {
-    struct borrowed *supplies = borrow_supplies(heap);
+    struct borrowed *supplies = load_acquire(&heap->borrowed); /* pairs with borrow_fill */
     for (unsigned class = 0; supplies && class < BORROWED_CLASSES; class ++)
         borrow_return_class(&supplies[class]);
 }

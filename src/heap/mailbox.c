@@ -56,29 +56,19 @@ static void mailbox_collect(struct heap *heap, struct span *slab)
     unsigned collected = slab_collect(slab);
     if (mailbox_is_gone(heap, slab))
         return;
-    if (heap->current[slab_class(slab)] == slab) {
-        if (class_is_small(slab_class(slab))) {
-            if (heap_is_hooked())
-                heap_profile_collect(heap, slab_class(slab), collected);
-        } else {
-            slab_hot(slab)->frees_to_attention =
-                (uint8_t)(slab_hot(slab)->frees_to_attention - collected);
-            if (slab_hot(slab)->frees_to_attention == 0) /* maybe since before the post */
-                heap_count_expired(heap, slab);
-        }
-    } else if (slab_is_waiting(slab)) {
-        unsigned freed =
-            slab_relist_after(slab) - (unsigned)slab_hot(slab)->frees_to_attention + collected;
-        if (freed < slab_relist_after(slab))
-            slab_hot(slab)->frees_to_attention =
-                (uint8_t)(slab_hot(slab)->frees_to_attention - collected);
-        else
-            heap_list_slab(heap, slab, slab->capacity - freed);
+    unsigned class = slab_class(slab);
+    uint8_t *count = &slab_hot(slab)->frees_to_attention;
+    bool is_current = heap->current[class] == slab;
+    if (is_current && class_is_small(class)) {
+        if (heap_is_hooked())
+            heap_profile_collect(heap, class, collected);
+    } else if (!is_current && slab_is_waiting(slab) && collected >= *count) {
+        unsigned freed = slab_relist_after(slab) - (unsigned)*count + collected;
+        heap_list_slab(heap, slab, slab->capacity - freed);
     } else {
-        slab_hot(slab)->frees_to_attention =
-            (uint8_t)(slab_hot(slab)->frees_to_attention - collected);
-        if (slab_hot(slab)->frees_to_attention == 0)
-            heap_retire_listed(heap, slab);
+        *count = (uint8_t)(*count - collected);
+        if (*count == 0) /* maybe since before the post */
+            heap_count_expired(heap, slab);
     }
 }
 
@@ -148,8 +138,6 @@ bool heap_drain_some(struct heap *heap, size_t slabs)
         slabs = mailbox_drain(heap, (first + i) % ALL_MAILBOXES, slabs);
     return slabs != 0;
 }
-
-void heap_drain(struct heap *heap) { (void)heap_drain_some(heap, SIZE_MAX); }
 
 void heap_forget_mail(struct heap *heap)
 {

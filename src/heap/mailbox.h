@@ -15,12 +15,12 @@
 /* The slabs, spans or heaps that one call looks at, where there is no other number. */
 enum { DRAIN_SLABS = 64 };
 
-/* Collects all slabs in the mailboxes. */
-void heap_drain(struct heap *heap);
-
 /* Collects up to `slabs` slabs of all mailboxes; the others stay in theirs.
  * Returns: true if fewer were collected, so that no slab is left. */
 bool heap_drain_some(struct heap *heap, size_t slabs);
+
+/* Collects all slabs in the mailboxes. */
+inline_always void heap_drain(struct heap *heap) { (void)heap_drain_some(heap, SIZE_MAX); }
 
 /* Empties the mailboxes of a private heap that ends. The slabs in the mailboxes are opened but not
  * collected, since none of them is used any more. */

@@ -303,7 +303,7 @@ static void private_heap_take_back_blocks(const struct private_heap *private_hea
  * it is waited for. */
 static void private_heap_end_slab(struct private_heap *private_heap, struct span *slab)
 {
-    while (!remote_close(&private_heap->heap, slab)) {
+    while (!remote_move(&private_heap->heap, NULL, slab)) {
         heap_forget_mail(&private_heap->heap);
         pause_processor();
     }

@@ -62,7 +62,6 @@
  */
 #include "heap/remote.h"
 
-#include "base/alone.h"
 #include "base/test_delay.h"
 #include "heap/harden.h"
 #include "heap/hooks.h"
@@ -71,36 +70,13 @@
 
 #define MAIL_HEAP_MASK ((((uintptr_t)1 << MAIL_PROCESS_SHIFT) - 1) & ~(uintptr_t)63)
 
-void remote_reopen(struct heap *heap, struct span *slab)
-{
-    store_if_threaded(&slab->mail_state, (uintptr_t)heap);
-}
-
-/* Replaces a `mail_state` that names `heap` and is not QUEUED.
- * Returns: false if it names another heap or none, or is QUEUED. */
-static bool remote_exchange_mail_state(struct heap *heap, struct span *slab, uintptr_t word)
-{
-    uintptr_t *state = &slab->mail_state;
-    uintptr_t is_queued = remote_queued(heap);
-    uintptr_t seen = load_seq_cst(state);
-    while (seen != is_queued && (seen & MAIL_HEAP_MASK) == (uintptr_t)heap)
-        if (likely(process_is_single_threaded())) {
-            store_release(state, word);
-            return true;
-        } else if (compare_swap_seq_cst(state, &seen, word)) {
-            return true;
-        }
-    return false;
-}
-
-bool remote_close(struct heap *heap, struct span *slab)
-{
-    return remote_exchange_mail_state(heap, slab, 0);
-}
-
 bool remote_move(struct heap *from, struct heap *to, struct span *slab)
 {
-    return remote_exchange_mail_state(from, slab, (uintptr_t)to);
+    uintptr_t seen = load_seq_cst(&slab->mail_state);
+    while (seen != remote_queued(from) && (seen & MAIL_HEAP_MASK) == (uintptr_t)from)
+        if (compare_swap_if_threaded(&slab->mail_state, &seen, (uintptr_t)to))
+            return true;
+    return false;
 }
 
 void remote_push_mail(struct heap *heap, unsigned mailbox, struct span *slab)
@@ -137,13 +113,6 @@ struct span *remote_take_mail(struct heap *heap, unsigned mailbox)
     return exchange_acquire(&heap->mailboxes[mailbox], (struct span *)NULL);
 }
 
-void remote_look_again(struct heap *heap, unsigned mailbox)
-{
-    struct span *slab = remote_take_mail(heap, mailbox_of_looked_at(mailbox));
-    if (slab)
-        remote_return_mail(heap, mailbox, slab);
-}
-
 void remote_return_mail(struct heap *heap, unsigned mailbox, struct span *first)
 {
     struct span **top = &heap->mailboxes[mailbox];
@@ -158,13 +127,6 @@ void remote_return_mail(struct heap *heap, unsigned mailbox, struct span *first)
             first = newer;
         }
     }
-}
-
-/* Reports the free of a profiled block and removes its mark, before the block is freed. */
-inline_always void remote_report_sample(struct span *slab, unsigned slot)
-{
-    if (unlikely(load_relaxed(slab_link(slab, slot)) == LINK_PROFILED))
-        free_hooked(slab, slab_block(slab, slot));
 }
 
 /* Step (1) in builds that zero freed blocks. If the second swap fails, the owner's test and store
@@ -196,7 +158,8 @@ bool remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t li
         report_bad_pointer(pointer, "free");
         return false;
     }
-    remote_report_sample(slab, slot);
+    if (unlikely(load_relaxed(slab_link(slab, slot)) == LINK_PROFILED))
+        free_hooked(slab, slab_block(slab, slot)); /* removes the mark */
     if (config_hardened)
         (void)harden_size(slab, pointer); /* checks the canaries */
     if (unlikely(!(config_zero_freed ? remote_mark_wiped(slab, slot)

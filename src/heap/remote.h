@@ -8,6 +8,7 @@
 #ifndef CAIRN_HEAP_REMOTE_H
 #define CAIRN_HEAP_REMOTE_H
 
+#include "base/alone.h"
 #include "base/test_delay.h"
 #include "heap/thread_heap.h"
 
@@ -79,14 +80,13 @@ inline_always void remote_open(struct heap *heap, struct span *slab)
 }
 
 /* Sets `mail_state` to the heap, before the remote frees of the slab are collected: (b). */
-void remote_reopen(struct heap *heap, struct span *slab);
+inline_always void remote_reopen(struct heap *heap, struct span *slab)
+{
+    store_if_threaded(&slab->mail_state, (uintptr_t)heap);
+}
 
-/* Sets `mail_state` to 0, before the slab is retired.
- * Returns: false if the slab is in a mailbox or about to be; then it stays open. */
-bool remote_close(struct heap *heap, struct span *slab);
-
-/* Changes the heap that `mail_state` names, so that remote frees post the slab to the mailboxes of
- * `to`.
+/* Changes the heap that `mail_state` names: from now on, remote frees post the slab to `to`. With
+ * NULL they post it nowhere, and the slab is retired next.
  * Returns: false if the slab is in a mailbox or about to be; then nothing has changed.
  * Locking: both heaps held. */
 bool remote_move(struct heap *from, struct heap *to, struct span *slab);
@@ -118,8 +118,5 @@ void remote_return_mail(struct heap *heap, unsigned mailbox, struct span *first)
 /* Returns one taken slab to a mailbox, or pushes a slab that was just QUEUED. Afterwards another
  * thread may collect and retire it. */
 void remote_push_mail(struct heap *heap, unsigned mailbox, struct span *slab);
-
-/* Moves the slabs of a class's mailbox that were looked at back to that mailbox. */
-void remote_look_again(struct heap *heap, unsigned mailbox);
 
 #endif

@@ -120,7 +120,7 @@ void heap_retire_listed(struct heap *heap, struct span *slab)
     bool shared = heap->private_heap == NULL;
     if (shared && !slab_try_leave(slab))
         return;
-    if (!remote_close(heap, slab)) {
+    if (!remote_move(heap, NULL, slab)) {
         if (shared)
             slab_set_use(slab, SLAB_ASIDE);
         return;
@@ -248,7 +248,7 @@ void heap_look(struct heap *heap)
  * retired when it is collected. */
 static void slab_lists_retire_current(struct heap *heap, struct span *slab)
 {
-    if (slab_hot(slab)->frees_to_attention != 0 || !remote_close(heap, slab))
+    if (slab_hot(slab)->frees_to_attention != 0 || !remote_move(heap, NULL, slab))
         return;
     heap_make_current(heap, slab_class(slab), &empty_slab.header);
     slab_set_use(slab, SLAB_IDLE);

@@ -39,14 +39,14 @@ TEST_F(Remote, TheFirstSinceTheCollectionPosts)
     EXPECT_EQ(mailbox, slab);
     EXPECT_EQ(*slab_link(slab, static_cast<unsigned>(slab_slot(slab, first))), LINK_REMOTE);
     EXPECT_EQ(slab->owner, reinterpret_cast<uintptr_t>(heap_)) << "the owner keeps its fast path";
-    EXPECT_FALSE(remote_close(heap_, slab)) << "the slab is queued";
+    EXPECT_FALSE(remote_move(heap_, nullptr, slab)) << "the slab is queued";
     in_thread([&] { free_fast(second); });
     EXPECT_EQ(mailbox, slab);
     EXPECT_EQ(slab->mail_next, nullptr) << "the second free needs no post";
     heap_drain(heap_);
     EXPECT_EQ(mailbox, nullptr);
     EXPECT_EQ(slab_remote(slab), 0u);
-    ASSERT_TRUE(remote_close(heap_, slab));
+    ASSERT_TRUE(remote_move(heap_, nullptr, slab));
     remote_post(heap_, slab);
     EXPECT_EQ(mailbox, nullptr) << "a late post finds the slab closed";
     remote_open(heap_, slab);
@@ -310,7 +310,7 @@ TEST_F(Remote, ALateFreeMayLookAtAHeaderThatServesAnew)
     struct span *slab = slab_make(heap_, size_class);
     ASSERT_NE(slab, nullptr);
     const auto retire = [this](struct span *empty) {
-        while (!remote_close(heap_, empty))
+        while (!remote_move(heap_, nullptr, empty))
             heap_forget_mail(heap_); // a late post: the slab is in no list
         slab_retire(empty);
     };

@@ -129,7 +129,7 @@ bool is_mail[SLABS];  /* marked QUEUED, and not popped */
 #define WORD_OF(b) ((b) % PER_SLAB / 2)
 #define BIT(b) (1 << ((b) % 2))
 
-/* heap_retire_listed: remote_close, and the pages are given back */
+/* heap_retire_listed: remote_move, and the pages are given back */
 inline retire(me, s)
 {
 #if defined(MUTANT_RETIRE_STORE)

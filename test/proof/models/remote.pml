@@ -161,7 +161,7 @@ byte reports;               /* reports of the wrong free */
 byte done;
 byte holders_done;
 
-/* remote_close and heap_retire_listed: the slab is empty */
+/* remote_move and heap_retire_listed: the slab is empty */
 inline retire(me, h, s)
 {
     load(me, POST(s), SEQ_CST, word);

@@ -130,7 +130,7 @@ inline post(me)
     word = 0
 }
 
-/* heap_retire_listed: slab_try_leave, remote_close, and slab_make */
+/* heap_retire_listed: slab_try_leave, remote_move, and slab_make */
 inline retire()
 {
 #ifdef MUTANT_LEAVE_BLINDLY
