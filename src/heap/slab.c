@@ -16,8 +16,7 @@ void slab_retire(struct span *slab)
         pages_give_slab(slab, slab_count_given(slab));
 }
 
-/* Whether the use word says ASIDE. PURGED and EMPTIED of another process count as ASIDE, because
- * the purging thread does not exist in this process. */
+/* Whether the use word says ASIDE, or is one of another process that counts as ASIDE. */
 static bool slab_says_aside(uint32_t word)
 {
     uint32_t use = word & ((1 << USE_BITS) - 1);
@@ -85,7 +84,7 @@ bool slab_end_purge(struct span *slab)
 
 unsigned slab_remote(const struct span *slab)
 {
-    unsigned limit = (unsigned)load_relaxed(&slab->fresh_slot);
+    uint64_t limit = smaller_of(load_relaxed(&slab->fresh_slot), (uint64_t)CAPACITY_MAX + 1);
     unsigned count = 0;
     for (unsigned first = 1; first < limit; first += LINKS_A_WORD)
         count += count_bits(slab_remote_links(slab, first));
@@ -125,25 +124,9 @@ seldom_called bool slab_is_in_use(const struct span *slab)
     return false;
 }
 
-/* The number of words of a packed slab that blocks were ever handed out of. Another thread may see
- * two values of `fresh_slot`, or 0. */
-static size_t slab_packed_words(const struct span *slab)
-{
-    uint64_t limit = load_relaxed(&slab->fresh_slot);
-    return smaller_of(limit - (limit != 0), (uint64_t)PACKED_SLOTS);
-}
-
-static unsigned slab_packed_used(const struct span *slab)
-{
-    unsigned used = 0;
-    for (size_t word = slab_packed_words(slab); word-- > 0;)
-        used += load_seq_cst(packed_word(slab, word)) != UINT64_MAX;
-    return used;
-}
-
 unsigned packed_ready(const struct span *slab)
 {
-    size_t words = slab_packed_words(slab);
+    size_t words = packed_words(slab);
     unsigned ready = (unsigned)(PACKED_SLOTS - words);
     while (words-- > 0)
         ready += load_seq_cst(packed_word(slab, words)) != 0;
@@ -153,17 +136,18 @@ unsigned packed_ready(const struct span *slab)
 size_t packed_live(const struct span *slab)
 {
     size_t live = 0;
-    for (size_t word = slab_packed_words(slab); word-- > 0;)
+    for (size_t word = packed_words(slab); word-- > 0;)
         live += 64 - count_bits(load_relaxed(packed_word(slab, word)));
     return live;
 }
 
 unsigned slab_used(const struct span *slab)
 {
+    unsigned used = slab_is_packed(slab) ? 0 : slab_live(slab);
     if (slab_is_packed(slab))
-        return slab_packed_used(slab);
-    unsigned used = slab_live(slab);
-    if (config_quarantine)
+        for (size_t word = packed_words(slab); word-- > 0;)
+            used += load_seq_cst(packed_word(slab, word)) != UINT64_MAX;
+    else if (config_quarantine)
         for (unsigned slot = 1; slot <= slab->capacity; slot++)
             used += *slab_link(slab, slot) == LINK_QUARANTINED;
     return used;

@@ -2,16 +2,12 @@
  * outside the run.
  *
  * Free slots form a LIFO list of slot numbers, with one link byte for each slot, in the cold area
- * behind the header. The block freed last is still in the cache and is handed out first. A block in
- * use contains no metadata, and its link byte shows a double free. `top` is the block of slot
- * `head`: it is stored so that the next allocation need not compute it. Slots that were never
- * handed out are not in the list: `fresh_slot` counts up through them, and neither their memory nor
- * their link bytes are touched before.
+ * behind the header. A block in use contains no metadata, and its link byte shows a double free.
+ * Slots that were never handed out are not in the list: `fresh_slot` counts up through them, and
+ * neither their memory nor their link bytes are touched before.
  *
- * The owner of a slab is the thread that holds its heap (thread_heap.h). This is the heap's own
- * thread, a thread that holds the heap of an ended thread for a moment, or the holder of a private
- * heap's lock. Only the owner calls functions that change the slab of a heap, unless a tag says
- * otherwise.
+ * The owner of a slab is the holder of its heap (thread_heap.h). Only the owner calls functions
+ * that change the slab of a heap, unless a tag says otherwise.
  *
  * Invariants (slab_verify), where a block that another thread freed is in use until it is
  * collected, and quarantined slots are in use:
@@ -91,13 +87,7 @@
  *   PURGED -> ASIDE     the purging thread, exchange
  *   EMPTIED -> ASIDE    the purging thread, exchange; afterwards it posts the slab
  *
- * remote.c has the protocol of remote frees and of the mailboxes, and the argument why the second
- * of two frees in a row is reported.
- *
- * Which operations may run together:
- *   owner           with remote frees, and with a thread that holds the use word at PURGED
- *   remote frees    with one another, with the owner, and with a purge
- *   PURGED          one thread at a time
+ * remote.c has the protocol of remote frees and of the mailboxes.
  */
 #ifndef CAIRN_HEAP_SLAB_H
 #define CAIRN_HEAP_SLAB_H
@@ -128,10 +118,10 @@ enum { OWNER_LARGE = 4 };
 enum { FREES_MAX = 64 };
 
 /* The words that the owner writes with each malloc and free, behind the header and on the line of
- * the first links. The header therefore stays in the caches of other threads that free blocks of
- * the slab. */
+ * the first links: span.h has the reason. */
 struct slab_hot_line {
-    void *top;     /* owner: the block of `head`, if that is a slot; not used in packed slabs */
+    void *top;     /* owner: the block of `head`, if that is a slot, so that an allocation need not
+                      compute it; not used in packed slabs */
     uint32_t head; /* owner: first free slot; of a packed slab the word that blocks are taken from.
                       Four bytes, because a single byte that was stored just now takes longer to
                       read */
@@ -169,8 +159,7 @@ static_check((LINKS_AT + CAPACITY_MAX + 1 + SLAB_COLD_BYTES + 7 + 63) / 64 < SID
 
 /* The number of forks on the way from the first process to this one. A word with the number of
  * another process is void. The child of a fork writes it, before it has threads. Every remote free
- * reads it, so no variable that other threads write often shares its cache line:
- * dev/check_lines.py. */
+ * reads it, so no variable that other threads write often shares its cache line. */
 extern hidden_data uint32_t heap_generation;
 
 /* The states of the use word. */
@@ -224,8 +213,8 @@ inline_always char *slab_block(const struct span *slab, unsigned slot)
 /* The first byte of the slab's run: `base` is one block before it. */
 inline_always char *slab_start(const struct span *slab) { return slab->base + slab->size_bytes; }
 
-/* The number of free slots from which on a full slab is listed again. One free slot is not worth
- * the return to the slab; the rule keeps at most a sixteenth of the slots unused. */
+/* The number of free slots from which on a full slab is listed again. One is not worth the return
+ * to the slab; at most a sixteenth stays unused. */
 inline_always uint8_t slab_relist_after(const struct span *slab)
 {
     return (uint8_t)(1 + slab->capacity / 16);
@@ -249,8 +238,7 @@ inline_always struct heap *slab_heap(const struct span *slab)
     return (struct heap *)(load_acquire(&slab->owner) & OWNER_HEAP_MASK);
 }
 
-/* Gives the slab to the heap. Release: pairs with slab_heap, and with walks over slabs that load
- * `owner` with acquire (sweep.c). */
+/* Gives the slab to the heap. Release: pairs with slab_heap. */
 inline_always void slab_set_owner(struct span *slab, struct heap *heap)
 {
     uintptr_t tag = slab_is_packed(slab) ? OWNER_PACKED : 0;
@@ -271,14 +259,13 @@ inline_always uint64_t slab_slot(const struct span *slab, const void *address)
         (uint32_t)((uintptr_t)address - (uintptr_t)slab->base) * slab->size_inverse, INVERSE_SHIFT);
 }
 
-/* Whether a link byte is that of a block in use which no thread has freed. */
+/* Whether the link byte is that of a block in use which no thread has freed. */
 inline_always bool link_shows_use(uint8_t link)
 {
     return link == LINK_LIVE || link == LINK_PROFILED;
 }
 
-/* Whether the slot, as computed by slab_slot, is in use with a link byte that says LIVE. False for
- * blocks whose link byte says PROFILED. */
+/* Whether the slot, as computed by slab_slot, was handed out and its link byte says LIVE. */
 inline_always bool slab_shows_live(const struct span *slab, unsigned slot)
 {
     return slot < load_relaxed(&slab->fresh_slot) &&
@@ -298,8 +285,7 @@ inline_always void slab_set_use(struct span *slab, enum slab_use use)
     store_release(&slab_cold(slab)->use, (uint32_t)use);
 }
 
-/* Sets the use word to ASIDE, so that other threads may purge the slab. No block of it is handed
- * out from now on. */
+/* Sets the use word to ASIDE: from now on, other threads may purge the slab. */
 inline_always void slab_put_aside(struct span *slab)
 {
     store_relaxed(&slab_cold(slab)->swept.looked, UINT64_MAX);
@@ -319,15 +305,14 @@ inline_always bool slab_is_aside(const struct span *slab)
  * Threads: any for PURGED, otherwise owner only. */
 bool slab_try_use(struct span *slab, enum slab_use use);
 
-/* Changes the use word from ASIDE to CURRENT, and counts the purged pages of the slab again
- * (slab_take_given). If these are refused, the slab stays aside.
- * Returns: false if another thread purges the slab, or if its pages are refused.
+/* Changes the use word from ASIDE to CURRENT, with slab_take_given.
+ * Returns: false if another thread purges the slab, or if its pages are refused; it stays aside.
  * Locking: heap held, no other lock. */
 bool slab_try_current(struct span *slab, bool *refused);
 
 /* Counts the purged pages of a slab again, before its blocks are handed out. If the hard limit
- * refuses them, nothing changes and *refused becomes true. If *refused is true already, purged
- * pages are refused without a check of the limit.
+ * refuses them, nothing changes and *refused becomes true. If it is true already, the limit is not
+ * asked.
  * Returns: false if the pages are refused.
  * Threads: the one that changed the use word to IDLE or PURGED.
  * Locking: no lock held. */
@@ -339,9 +324,9 @@ inline_always size_t slab_count_given(const struct span *slab)
     return count_bits(load_relaxed(&slab_cold(slab)->swept.given));
 }
 
-/* Changes the use word from ASIDE to IDLE, before an empty slab is retired. While another thread
- * purges the slab, the word becomes EMPTIED instead; that thread then posts the slab.
- * Returns: false if the word is EMPTIED now. */
+/* Changes the use word from ASIDE to IDLE, before an empty slab is retired, or from PURGED to
+ * EMPTIED.
+ * Returns: false if the word is EMPTIED now; the purging thread will post the slab. */
 bool slab_try_leave(struct span *slab);
 
 /* Changes the use word from PURGED or EMPTIED to ASIDE. Release: pairs with slab_try_use.
@@ -414,7 +399,9 @@ inline_always uint64_t slab_remote_links(const struct span *slab, unsigned first
 }
 static_check((LINKS_AT + 1) % LINKS_A_WORD == 0, "the first link begins a word");
 
-/* The number of slots that other threads freed and the owner has not collected. */
+/* The number of slots that other threads freed and the owner has not collected. Approximate if the
+ * slab may become another one.
+ * Threads: any. */
 unsigned slab_remote(const struct span *slab);
 
 /* The number of blocks in use, including those that other threads freed and the owner has not
@@ -429,6 +416,14 @@ bool slab_is_in_use(const struct span *slab);
 /* The number of slots that are not free, as `frees_to_attention` counts them: slab_live, and the
  * slots in quarantine. Of a packed slab, the number of slots with a block in use. */
 unsigned slab_used(const struct span *slab);
+
+/* The number of words of a packed slab that blocks were ever handed out of. A thread that is not
+ * the owner may see any value of `fresh_slot`. */
+inline_always size_t packed_words(const struct span *slab)
+{
+    uint64_t limit = load_relaxed(&slab->fresh_slot);
+    return smaller_of(limit - (limit != 0), (uint64_t)PACKED_SLOTS);
+}
 
 /* The number of slots of a packed slab that have a free block or were never handed out. */
 unsigned packed_ready(const struct span *slab);

@@ -5,26 +5,23 @@
 #include "base/test_delay.h"
 #include "heap/remote.h"
 
-/* WALK_STEPS: the spans that a walk looks at. KEEP_BELOW: a huge page with fewer free pages is left
- * whole. */
 enum {
-    WALK_STEPS = 16 * SWEEP_WORK,
-    KEEP_BELOW = (HUGE_PAGE_BYTES >> PAGE_SHIFT) / 4,
+    WALK_STEPS = 16 * SWEEP_WORK, /* the spans that a walk looks at */
+    KEEP_BELOW =
+        (HUGE_PAGE_BYTES >> PAGE_SHIFT) / 4, /* a huge page with fewer free pages stays whole */
 };
 
 /* The state of a slab that is aside, which changes with each free of one of its blocks. In `looked`
  * there is a word more about the last sweep. */
 enum { FULL = 1 << 8, GIVEN = 1 << 9, REFUSED = 1 << 10, REMOTE_SHIFT = 16 };
 
-/* A sweep. */
 struct sweep {
     bool all;            /* slabs that have changed just now give their pages, too */
     bool huge_page_kept; /* whether the huge page that was looked at last is left whole */
     uintptr_t huge_page;
     size_t purged_pages;
-    /* Slabs that have only free pages and are next to one another in one huge page. Their use words
-     * say PURGED. If they were purged one by one, the kernel would first divide the huge page and
-     * then take its parts. */
+    /* Slabs at PURGED with only free pages, next to one another in one huge page. If they were
+     * purged one by one, the kernel would first divide the huge page and then take its parts. */
     char *group;
     size_t group_pages;
     uint32_t group_process; /* number of the process in which the first slab was added */
@@ -42,32 +39,20 @@ static uint64_t sweep_all_pages(unsigned class)
     return sweep_pages_between(0, size_classes[class].pages - (size_t)1);
 }
 
-/* The free pages of a packed slab. The bits of the slab do not say which thread freed a block. */
-not_instrumented static no_inline uint64_t sweep_packed_free_pages(const struct span *slab)
-{
-    enum { WORDS_A_PAGE = PAGE_BYTES / PACKED_SLOT_BYTES };
-    uint64_t free = 0;
-    size_t words =
-        (size_t)smaller_of(load_relaxed(&slab->fresh_slot), (uint64_t)PACKED_SLOTS + 1) - 1;
-    for (size_t word = 0; word < PACKED_SLOTS; word++) {
-        if (word % WORDS_A_PAGE == 0)
-            free |= (uint64_t)1 << word / WORDS_A_PAGE;
-        if (word < words && load_acquire(packed_word(slab, word)) != UINT64_MAX)
-            free &= ~((uint64_t)1 << word / WORDS_A_PAGE); /* pairs with packed_free */
-    }
-    return free;
-}
-
-/* Finds the pages of a slab that contain only parts of slots which are free, or which other threads
- * freed and no thread has collected or borrowed. The slab was seen to have this class; it may
- * become another one during a call for sweep_count_free.
- * Returns: a bit for each page. */
+/* The pages of a slab that contain only parts of slots which are free, or which other threads freed
+ * and no thread has collected or borrowed. The slab was seen to have this class; it may become
+ * another one during a call for sweep_count_free. */
 not_instrumented static no_inline uint64_t sweep_free_pages(const struct span *slab, unsigned class)
 {
-    if (class_is_packed(class))
-        return sweep_packed_free_pages(slab);
+    enum { WORDS_A_PAGE = PAGE_BYTES / PACKED_SLOT_BYTES };
     const struct slab_shape *shape = &size_classes[class];
     uint64_t free = sweep_all_pages(class);
+    if (class_is_packed(class)) {
+        for (size_t word = packed_words(slab); word-- > 0;)
+            if (load_acquire(packed_word(slab, word)) != UINT64_MAX) /* pairs with packed_free */
+                free &= ~((uint64_t)1 << word / WORDS_A_PAGE);
+        return free;
+    }
     unsigned limit = (unsigned)smaller_of(load_relaxed(&slab->fresh_slot), shape->capacity + 1u);
     for (unsigned slot = 1; slot < limit && free != 0; slot++) {
         uint8_t link = load_seq_cst(slab_link(slab, slot)); /* pairs with (1) of remote.c */
@@ -81,8 +66,7 @@ not_instrumented static no_inline uint64_t sweep_free_pages(const struct span *s
 }
 
 /* Counts the free pages of a huge page: those of its slabs, and those of no span. Other threads
- * continue meanwhile, so the number may be wrong; heap_count_slab says why no other memory is read.
- */
+ * continue, so the number may be wrong; heap_count_slab says why no other memory is read. */
 static size_t sweep_count_free(const char *huge_page)
 {
     size_t free = 0;
@@ -94,7 +78,7 @@ static size_t sweep_count_free(const char *huge_page)
             free++;
         else if (tag < SPAN_SLAB)
             page += (larger_of(load_relaxed(&span->pages), 1u) - (size_t)1) << PAGE_SHIFT;
-        else if (span != last && class_is_swept(tag - SPAN_SLAB))
+        else if (span != last && !class_is_zero_size(tag - SPAN_SLAB))
             free += count_bits(sweep_free_pages(span, tag - SPAN_SLAB));
         last = span;
     }
@@ -114,31 +98,23 @@ static bool sweep_keeps_huge_page(struct sweep *sweep, const char *address)
 }
 
 /* The state of a slab that is aside: the owner's count, and the number of slots in which others
- * have freed blocks since, or of blocks in a packed slab. All of it may change during this call,
- * and the slab may become another one. */
+ * have freed blocks since, or of blocks not in use in a packed slab. All of it may change during
+ * this call, and the slab may become another one. */
 not_instrumented static no_inline uint64_t sweep_state(const struct span *slab)
 {
     uint64_t state =
         slab_hot(slab)->frees_to_attention | (slab_is_waiting(slab) ? (uint64_t)FULL : 0);
     if ((load_relaxed(&slab->mail_state) & MAIL_QUEUED) == 0)
         return state;
-    unsigned limit =
-        (unsigned)smaller_of(load_relaxed(&slab->fresh_slot), (uint64_t)CAPACITY_MAX + 1);
-    uint64_t remote = 0;
-    if (slab_is_packed(slab))
-        for (unsigned slot = 1; slot < smaller_of(limit, PACKED_SLOTS + 1u); slot++)
-            remote += count_bits(load_relaxed(packed_word(slab, slot - 1)));
-    else
-        for (unsigned first = 1; first < limit; first += LINKS_A_WORD)
-            remote += count_bits(slab_remote_links(slab, first));
+    uint64_t remote =
+        slab_is_packed(slab) ? PACKED_SLOTS * 64 - packed_live(slab) : slab_remote(slab);
     return state | remote << REMOTE_SHIFT;
 }
 
 /* Whether the sweep should purge the slab of the heap: it has not changed since the walk before, or
- * waits in a mailbox of a heap that drains none, and it has not given its pages since. Notes the
- * state for the next walk. Where the system refused pages, only a trim tries again. In hardened
- * builds a trim looks at every slab, because blocks enter quarantine without a change of the state.
- */
+ * waits in a mailbox of a heap that drains none, and it has not given its pages since. Where the
+ * system refused pages, only a trim tries again. In hardened builds a trim looks at every slab,
+ * because blocks enter quarantine without a change of the state. */
 static bool sweep_is_due(const struct sweep *sweep, const struct heap *heap, struct span *slab)
 {
     uint64_t *looked = &slab_cold(slab)->swept.looked;
@@ -189,8 +165,8 @@ unsigned slab_purge_aside(struct span *slab)
     return sweep_purge(slab, sweep_pages_to_purge(slab), state);
 }
 
-/* Ends the purge of a slab. A slab that ran empty meanwhile is posted, unless its owner has
- * given it back by itself since the use word changed; then no heap has it. */
+/* Ends the purge of a slab. One that ran empty meanwhile is posted, unless no heap has it any more:
+ * the owner may give it back once the use word has changed. */
 static void sweep_end_slab(struct span *slab)
 {
     struct heap *heap = slab_end_purge(slab) ? slab_heap(slab) : NULL;
@@ -198,7 +174,6 @@ static void sweep_end_slab(struct span *slab)
         (void)remote_post(heap, slab);
 }
 
-/* The end of a group that has slabs. */
 static const char *sweep_group_end(const struct sweep *sweep)
 {
     return sweep->group + (sweep->group_pages << PAGE_SHIFT);
@@ -242,15 +217,16 @@ static void sweep_add(struct sweep *sweep, const struct span *slab)
     sweep->group_pages += size_classes[slab_class(slab)].pages;
 }
 
-/* Sweeps a slab. The slab may be given back or become another one until its use word says PURGED;
- * headers and their cold areas serve nothing else. For pages_each_part. */
+/* Sweeps a slab. It may be given back or become another one until its use word says PURGED. For
+ * pages_each_part. */
 static void sweep_visit(struct span *slab, char *start, void *context)
 {
     struct sweep *sweep = context;
     unsigned class = load_relaxed(&slab->tag) - (unsigned)SPAN_SLAB;
     const struct heap *heap = slab_heap(slab);
-    if (!class_is_swept(class) || heap == NULL || heap->generation != heap_generation ||
-        !slab_is_aside(slab) || !sweep_is_due(sweep, heap, slab))
+    if (class >= CLASS_COUNT || class_is_zero_size(class) || heap == NULL ||
+        heap->generation != heap_generation || !slab_is_aside(slab) ||
+        !sweep_is_due(sweep, heap, slab))
         return;
     const char *last = start + ((size_t)size_classes[class].pages << PAGE_SHIFT) - 1;
     if (!sweep->all && (sweep_keeps_huge_page(sweep, start) || sweep_keeps_huge_page(sweep, last)))

@@ -5,23 +5,21 @@
  * Once a decay interval a thread walks over the slabs in the order of their addresses, in parts
  * (sweep_walk). A slab that is aside and has not changed since the walk before gives its free
  * pages. So memory that is freed and used again within an interval stays. Pages that others freed
- * of an idle thread's slabs are given at once. Slabs that are next to one another and have only
- * free pages are purged by one call. A huge page that Cairn asked for is left whole while less than
- * a quarter of it is free. A walk takes WALK_STEPS steps, half a GiB to 2 GiB of slabs, and the
- * next one continues behind them.
+ * of an idle thread's slabs are given at once. A huge page that Cairn asked for is left whole while
+ * less than a quarter of it is free. A walk takes WALK_STEPS steps, half a GiB to 2 GiB of slabs,
+ * and the next one continues behind them.
  *
- * The owner does not know of a purge and takes no lock. The use word of the slab says PURGED from
- * the look at its links until its pages are purged. Meanwhile its owner does not make it current
- * (slab.h), and blocks are handed out of current slabs only. The owner and other threads may free
- * blocks of it: that makes more of its pages free, not fewer.
+ * The owner takes no lock. The use word of the slab says PURGED from the look at its links until
+ * its pages are purged. Meanwhile its owner does not make it current (slab.h), and blocks are
+ * handed out of current slabs only. The owner and other threads may free blocks of it: that makes
+ * more of its pages free, not fewer.
  *
  * The accesses of a block's last user happen before the purge. The free that marked the block is
  * read with acquire; or it was a free by the owner, whose late stores would only bring back a page
  * without content.
  *
- * `given` holds the pages of a slab that were purged since it was put aside, so that the system is
- * not called for them again. These pages do not count for the limits (page/limits.h) until the slab
- * becomes current.
+ * `given` holds the pages of a slab that were purged since it was put aside. The system is not
+ * called for them again, and they do not count for the limits (page/limits.h).
  *
  * Not swept: current slabs, of which a thread that sleeps has few (heap_look); slabs of blocks of 0
  * bytes, which have no memory; inherited slabs; and slabs of private heaps, which have a lock of
@@ -31,10 +29,6 @@
 #define CAIRN_HEAP_SWEEP_H
 
 #include "heap/thread_heap.h"
-
-/* The classes whose slabs are swept: all but that of blocks of 0 bytes. */
-enum { SWEPT_CLASSES = SIZED_CLASSES + config_packed };
-inline_always bool class_is_swept(unsigned size_class) { return size_class < SWEPT_CLASSES; }
 
 /* The work that one call may do in a walk: a step counts 1, a purged page counts SWEEP_PAGE_WORK.
  * Between two looks at the work that is left there are SWEEP_PART steps; a visit to one heap counts
