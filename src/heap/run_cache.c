@@ -2,7 +2,6 @@
 #include "heap/run_cache.h"
 
 #include "base/check.h"
-#include "base/layout.h"
 
 static const uintptr_t AGED = LAYOUT_KEPT_AGED;
 
@@ -73,12 +72,11 @@ static bool run_cache_has_room(struct run_cache *cache, ptrdiff_t pages)
     return cache->room_pages >= pages;
 }
 
-/* Whether the kept run is aligned, and the result is of use only if the run is still in its place
- * afterwards: another thread may have emptied the place, and the page layer may write the header,
- * which stays mapped. */
+/* Whether a run is kept and aligned. If another thread takes it meanwhile, the page layer may write
+ * the header, and the result is of no use: no other run is in the place then. */
 not_instrumented static no_inline bool run_cache_is_aligned(uintptr_t kept, size_t alignment_bytes)
 {
-    return ((uintptr_t)run_cache_span_of(kept)->base & (alignment_bytes - 1)) == 0;
+    return kept != 0 && ((uintptr_t)run_cache_span_of(kept)->base & (alignment_bytes - 1)) == 0;
 }
 
 /* Reads the link of a run that another thread may have taken; see the top of run_cache.h. */
@@ -98,19 +96,6 @@ struct span *run_cache_pop(uintptr_t *place)
     return NULL;
 }
 
-/* Takes the first run of a place if it is aligned. Only the owner puts runs into its places, so the
- * run that is examined is taken, or another thread has emptied the place. Acquire: pairs with
- * run_cache_push.
- * Returns: NULL when no such run is kept there. */
-static struct span *run_cache_take_from(struct run_cache *cache, size_t place,
-                                        size_t alignment_bytes)
-{
-    uintptr_t kept = load_acquire(&cache->places[place]);
-    if (kept == 0 || (alignment_bytes > PAGE_BYTES && !run_cache_is_aligned(kept, alignment_bytes)))
-        return NULL;
-    return run_cache_take_first(cache, place);
-}
-
 struct span *run_cache_take(struct run_cache *cache, size_t pages, size_t alignment_bytes)
 {
     if (pages > RUN_CACHE_SHORT_PAGES)
@@ -118,8 +103,11 @@ struct span *run_cache_take(struct run_cache *cache, size_t pages, size_t alignm
     size_t length = run_length(pages);
     size_t most = length + (pages > RUN_EXACT_PAGES && length + 1 < RUN_LENGTHS);
     struct span *span = NULL;
-    for (; length <= most && span == NULL; length++)
-        span = run_cache_take_from(cache, length, alignment_bytes);
+    for (; length <= most && span == NULL; length++) {
+        uintptr_t kept = load_acquire(&cache->places[length]); /* pairs with run_cache_push */
+        if (alignment_bytes <= PAGE_BYTES || run_cache_is_aligned(kept, alignment_bytes))
+            span = run_cache_take_first(cache, length);
+    }
     return span;
 }
 

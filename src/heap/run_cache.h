@@ -2,40 +2,33 @@
  * in a cache of its own. A cycle of malloc and free of such memory takes no lock, and writes
  * nothing that other threads read.
  *
- * Places. A short run has one of RUN_LENGTHS lengths. The place of a length has a list of runs,
- * linked by `next`; the run that was kept last is used first. A run serves its own length, and the
- * next shorter one if that is above RUN_EXACT_PAGES, so a block fills at least three quarters of
- * its run. Longer runs are not kept, because a program that writes such a block takes much longer
- * than the page layer. There is one place for the empty slab of each class.
+ * Places. The place of each short length has a list of runs, linked by `next`; the run that was
+ * kept last is used first. A run serves its own length, and the next shorter one if that is above
+ * RUN_EXACT_PAGES, so a block fills at least three quarters of its run. Longer runs are not kept,
+ * because a program that writes such a block takes much longer than the page layer. An
+ * empty slab of each class has a place, too; it has no owner. A kept run has the tag SPAN_KEPT: a
+ * second free of the block dies, and statistics and walks ignore it.
  *
- * Budget. The pages of all kept runs and slabs are counted in one sum. It is at most the cache's
- * share: pages_most_kept, which is 0 under memory pressure, at most RUN_CACHE_PAGES, and at most
+ * Budget. One sum counts the pages of all kept runs and slabs. It is at most the cache's share:
+ * pages_most_kept, which is 0 under memory pressure, at most RUN_CACHE_PAGES, and at most
  * RUN_CACHES_TIMES pages_most_kept for the caches of all threads together. Other runs and slabs are
  * given to the pages. A cache heeds a smaller share when its heap settles, and pressure at each
- * look of its heap, too. The owner counts in `room_pages`; other threads add what they gave to the
- * pages to `given_pages`, which the owner adds to `room_pages` now and then.
- *
- * State. A kept run of a large block has the tag SPAN_KEPT: a second free of the block dies, and
- * statistics and walks ignore it. A kept slab remains a slab, without owner and without a block in
- * use.
+ * look of its heap, too.
  *
  * A place is a word: 0, or the first span; the bit AGED is set once an aging has seen the word:
  *
  *   any -> a span    owner: a run is kept; the bit AGED stays
  *   any -> the next  owner: the first run is used; the bit AGED stays; 0 after the last run
  *   any -> AGED      any thread, once in a decay interval
- *   any -> 0         any thread: all runs of the place are given to the pages
- *
- * So an aging gives the runs of a place to the pages if the place was never empty since the aging
- * before.
+ *   any -> 0         any thread, in a trim, when out of memory, or in an aging that finds AGED: all
+ *                    runs of the place are given to the pages
  *
  * Threads: only the owner calls functions that take a cache, unless a tag says otherwise. Only the
  * owner changes a word from 0, so a place that it finds empty stays empty, and a store fills it.
  * All other changes are atomic exchanges, and the thread that made one owns the runs that the word
- * named. So any thread may empty any cache: for trim, when out of memory, and at the second aging.
- * The owner reads `next` of the first run before it takes the run, so the run may be another
- * thread's by then, and `next` any value. But then the word is 0, and the owner's exchange fails:
- * only the owner makes it another span. In a process of one thread loads and stores are enough
+ * named. So any thread may empty any cache. The owner reads `next` of the first run before it takes
+ * the run, so the run may be another thread's by then, and `next` any value. But then the word is
+ * 0, and the owner's exchange fails. In a process of one thread loads and stores are enough
  * (base/alone.h). */
 #ifndef CAIRN_HEAP_RUN_CACHE_H
 #define CAIRN_HEAP_RUN_CACHE_H
@@ -64,8 +57,7 @@ inline_always size_t run_length(size_t pages)
 static_check(MEDIUM_REQUEST_MAX == RUN_EXACT_PAGES * PAGE_BYTES,
              "only longer runs serve a request");
 
-/* Rounds a number of pages up to the length of a run: a short run has one of RUN_LENGTHS lengths, a
- * longer one any length. */
+/* Rounds a number of pages up to the length of a run. Longer runs than short ones may have any. */
 inline_always size_t run_round(size_t pages)
 {
     if (pages > RUN_CACHE_SHORT_PAGES)
@@ -207,7 +199,7 @@ inline_always bool run_cache_has_slab(const struct run_cache *cache, unsigned si
     return load_relaxed(&cache->places[RUN_CACHE_SLABS + size_class]) != 0;
 }
 
-/* Takes a kept slab of the class. The state of the slab is that of its put, but it has no owner.
+/* Takes a kept slab of the class.
  * Returns: NULL when none is kept. */
 struct span *run_cache_take_slab(struct run_cache *cache, unsigned size_class);
 
@@ -227,8 +219,7 @@ void run_cache_age(struct run_cache *cache);
  * and not counted it yet. */
 void run_cache_recount(struct run_cache *cache);
 
-/* Adds to the cache's room what other threads gave away, and adapts it to the cache's share. Called
- * when the room is used up, and from time to time. */
+/* Adds to the cache's room what other threads gave away, and adapts it to the cache's share. */
 void run_cache_count_room(struct run_cache *cache);
 
 /* Counts the caches of `count` more threads, which may be negative: their shares change.
