@@ -9,9 +9,8 @@
 #include "heap/remote.h"
 #include "heap/slab_lists.h"
 
-/* BORROW_MAX, BORROW_MAX_BYTES: the blocks of a class that a heap may have borrowed. BORROW_MAX is
- * also the most slabs of a class that a heap makes between two searches in vain. BORROW_MIN: one
- * call looks at that number of slabs of a heap, and stops once it has that number of blocks.
+/* BORROW_MAX, BORROW_MAX_BYTES: the blocks of a class that a heap may have borrowed. BORROW_MIN:
+ * one call looks at that number of slabs of a heap, and stops once it has that number of blocks.
  * CURRENT_PART: a current slab lends if one in four of its slots can be borrowed; fewer are not
  * worth the look. */
 enum { BORROW_MAX = 63, BORROW_MAX_BYTES = 64 << 10, BORROW_MIN = 8, CURRENT_PART = 4 };
@@ -107,10 +106,10 @@ static struct {
     uint32_t average;
 } cache_aligned rows = {.row = ROW_MAX, .average = ROW_MAX * EIGHTH};
 
-/* Whether threads run in turn, so that the heap should borrow. Threads that run at the same time
- * come here alternately. If they borrowed, they would write the same cache lines as the owner and
- * one another, and each later free of the block would be a remote one. Blocks longer than a page
- * are borrowed in any case: the page faults of a new slab cost more. */
+/* Whether threads run in turn. Threads that run at the same time come here alternately. If they
+ * borrowed, they would write the same cache lines as the owner and one another, and each later free
+ * of the block would be a remote one. Blocks longer than a page are borrowed in any case: the page
+ * faults of a new slab cost more. */
 static bool borrow_is_in_turn(struct heap *heap)
 {
     if (heap->refills_to_look != 0) {
@@ -135,17 +134,14 @@ static bool borrow_is_in_turn(struct heap *heap)
     return heap->in_turn;
 }
 
-/* Whether the heap makes a slab of the class without a search, because the last search of this turn
- * found nothing. The waits between searches in vain double. */
+/* Whether the heap makes a slab of the class without a search: after a search in vain one slab,
+ * then 3, 7 and so on, BORROW_MAX at most, until a search finds blocks or the heap's turn ends. */
 static bool borrow_waits(struct heap *heap, unsigned class)
 {
     struct borrowed *supplies = load_relaxed(&heap->borrowed);
-    if (supplies == NULL)
+    if (supplies == NULL || supplies[class].turn != heap->borrow_turn || supplies[class].waits == 0)
         return false;
-    struct borrowed *borrowed = &supplies[class];
-    if (borrowed->turn != heap->borrow_turn || borrowed->waits == 0)
-        return false;
-    borrowed->waits--;
+    supplies[class].waits--;
     return true;
 }
 
@@ -157,7 +153,7 @@ bool borrow_is_due(struct heap *heap, unsigned class)
     return (in_turn || size_classes[class].size_bytes > PAGE_BYTES) && !borrow_waits(heap, class);
 }
 
-/* Notes whether a search found blocks, for borrow_waits. */
+/* Notes a search for borrow_waits. */
 static void borrow_note_search(const struct heap *heap, struct borrowed *borrowed, bool found)
 {
     if (found || borrowed->turn != heap->borrow_turn)
@@ -200,7 +196,7 @@ static void borrow_take_slots(struct borrowed *to, struct span *slab, size_t mos
 
 /* Borrows slots of a slab whose use word this thread has changed from ASIDE to PURGED, and changes
  * it back. The purged pages of the slab count again, and are to be purged anew: see sweep_is_due.
- * `*refused` says that the hard limit has refused pages, and is not asked again. */
+ */
 static void borrow_of_aside(struct borrowed *to, struct span *slab, size_t most, bool *refused)
 {
     if (slab_take_given(slab, refused)) {
@@ -210,8 +206,7 @@ static void borrow_of_aside(struct borrowed *to, struct span *slab, size_t most,
     (void)slab_end_purge(slab); /* the slab is posted in any case */
 }
 
-/* Borrows slots of a slab if it is current. They are given back if it is no longer current then:
- * another thread may be purging it. */
+/* Borrows slots of a slab if it is current. They are given back if it is no longer current then. */
 static void borrow_of_current(struct borrowed *to, struct span *slab, size_t most)
 {
     const uint32_t *use = &slab_cold(slab)->use;
@@ -264,13 +259,12 @@ static bool borrow_from(struct borrowed *to, struct heap *from, unsigned class, 
     return slab != NULL;
 }
 
-/* Moves a slab of the class with free slots from the heap of a thread that has ended to `heap`. Its
- * blocks need not be borrowed, and their frees are local from then on. Drains at most `*slabs`
- * slabs, and subtracts what it has drained.
+/* Moves a slab of the class with free slots from the heap of a thread that has ended to `heap`, so
+ * that frees of its blocks are local. Drains at most `*slabs` slabs, and subtracts their number.
  * Returns: false if that heap has none, or is held. */
 static bool borrow_reclaim(struct heap *heap, struct heap *ended, unsigned class, size_t *slabs)
 {
-    if (!heap_is_ended(ended) || !heap_try_hold(ended))
+    if (!heap_try_hold(ended))
         return false;
     if (ended->bins[class].first == NULL)
         *slabs = mailbox_drain_pair(ended, remote_mailbox(class), *slabs);
@@ -318,7 +312,7 @@ bool borrow_fill(struct heap *heap, unsigned class)
         return false;
     struct borrowed *supplies = load_relaxed(&heap->borrowed);
     if (supplies == NULL) {
-        supplies = meta_take(META_COLD, BORROWED_CLASSES * sizeof *supplies);
+        supplies = meta_take(META_COLD, SIZED_CLASSES * sizeof *supplies);
         if (supplies == NULL)
             return false;
         heap->borrow_process = heap_generation;
@@ -339,7 +333,7 @@ bool borrow_fill(struct heap *heap, unsigned class)
 void borrow_return(struct heap *heap)
 {
     struct borrowed *supplies = load_acquire(&heap->borrowed); /* pairs with borrow_fill */
-    for (unsigned class = 0; supplies && class < BORROWED_CLASSES; class ++)
+    for (unsigned class = 0; supplies && class < SIZED_CLASSES; class ++)
         borrow_return_class(&supplies[class]);
 }
 

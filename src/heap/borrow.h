@@ -1,12 +1,10 @@
 /* Borrowing: blocks that a thread takes from other threads' slabs.
  *
- * A remote free marks its block and leaves it to the owner, which collects it when it allocates
- * next. Where threads take turns, owners wait, and each thread would make slabs for its turn
- * (decision 38). So a thread that would make another slab first looks into the mailboxes that other
- * heaps have for the class. Threads that run at the same time do so for blocks longer than a page
- * only (borrow_is_in_turn). From a slab found there it takes the slots that say REMOTE. These slots
- * say BORROWED from then on, and the thread hands them out before it takes a slab. The slab stays
- * its owner's, and a borrowed block is freed like every other block of that slab.
+ * Where threads take turns, owners wait before they collect, and each thread would make slabs for
+ * its turn (decision 38). So a thread that would make another slab first looks into the mailboxes
+ * that other heaps have for the class. From a slab found there it takes the slots that say REMOTE.
+ * These slots say BORROWED from then on, and the thread hands them out before it takes a slab. The
+ * slab stays its owner's, and a borrowed block is freed like every other block of that slab.
  *
  * No other thread hands out or collects such a slot. The slab was taken out of the mailbox, so no
  * other thread drains it until it is returned, and it is QUEUED, so no other thread pushes it again
@@ -27,16 +25,11 @@
  * another thread may free one block at the same instant. If that thread's mark falls between the
  * owner's test of the link byte and its store, the block may be borrowed and handed out twice.
  *
- * Nothing is borrowed in hardened builds, for private heaps, or while blocks are guarded, profiled
- * or traced.
+ * Nothing is borrowed in hardened builds, for private heaps, or while a hook is on.
  *
  * The supply. The blocks of one class are used by the thread that has their lock; no thread waits
  * for it. The owner hands out blocks and borrows; any other thread gives all of them back, when the
  * owner has borrowed nothing for one to two decay intervals, or in a trim.
- *
- * Searches. If a search finds nothing, the heap makes one slab of the class before the next search,
- * then 3, 7 and so on, 63 at most. A search that finds blocks, and the next turn of the heap, end
- * that.
  *
  * Fork. The child gives its supply back before it uses it. Blocks of its own slabs that other
  * threads had borrowed are found when it looks for lost posts (heap_look_after_fork); its heap
@@ -49,22 +42,18 @@
 
 #include "heap/thread_heap.h"
 
-/* The classes that borrow: all with link bytes and memory. */
-enum { BORROWED_CLASSES = SIZED_CLASSES };
-
-/* Whether the heap should borrow before it makes a slab of the class: threads run in turn, or the
- * blocks are longer than a page, and it has made slabs enough since a search in vain. */
+/* Whether the heap should borrow before it makes a slab of the class: see borrow.c. */
 bool borrow_is_due(struct heap *heap, unsigned size_class);
 
 /* Takes a borrowed block of the class from the heap's supply.
  * Returns: NULL if the supply is empty. */
 void *borrow_take(struct heap *heap, unsigned size_class);
 
-/* Borrows blocks of a small class. Where it comes to the heap of a thread that has ended, it moves
+/* Borrows blocks of the class. Where it comes to the heap of a thread that has ended, it moves
  * a slab with free slots to the calling thread's heap instead.
  * Returns: true if the supply has a block now.
- * Cost: at most 64 looks at heaps, at up to eight slabs each; each slab, and each heap without such
- * slabs, is looked at once. At most 64 slabs of ended threads are drained, of all heaps. */
+ * Cost: at most 64 looks at heaps, at up to eight slabs each. At most 64 slabs of ended threads are
+ * drained, of all heaps. */
 bool borrow_fill(struct heap *heap, unsigned size_class);
 
 /* Gives all borrowed blocks back to the heaps that own their slabs.

@@ -1,13 +1,12 @@
 /* The fast paths, with all checks: malloc of a small block, free of a block that this thread's heap
  * owns, and requests that need no search (medium, packed and kept large blocks).
  *
- * malloc: the size gives the class, the class gives its current slab, and the slab's list gives the
- * slot that was freed last. The next head of the list is read from that slot's link byte, which
- * then becomes LIVE. An empty list leads to the slots that were never handed out.
+ * malloc: the size gives the class, the class its current slab, and the slab's list the slot that
+ * was freed last, which is still in the cache. The slot's link byte is the next head of the list,
+ * and becomes LIVE. An empty list leads to the slots that were never handed out.
  *
- * free: the page map gives the header; the header says whether this thread's heap is the owner. One
- * multiplication gives the slot number and detects interior pointers. If the link byte is still
- * LIVE, the slot is pushed to the list.
+ * free: the page map gives the header, and the header the owner. One multiplication gives the slot
+ * number and detects interior pointers. A slot whose link byte is LIVE is pushed to the list.
  *
  * Only free_sized_fast tests for NULL. Before a thread's first call and after its end `thread_heap`
  * points to a heap whose slabs have no slots, and the page map returns the null span for every
@@ -18,7 +17,7 @@
  * are stored by relaxed atomics and read by load_folded, which cost no more than plain accesses.
  *
  * allocate.c, free.c and resize.c handle every other case behind one jump. dev/check_fast_path.py
- * counts the instructions of both paths in the built library. */
+ * counts the instructions of both paths. */
 #ifndef CAIRN_HEAP_FAST_H
 #define CAIRN_HEAP_FAST_H
 
@@ -104,8 +103,7 @@ inline_always void *malloc_fast(size_t size_bytes, void *(*slow)(size_t))
     return malloc_fast_below(size_bytes, SMALL_REQUEST_MAX + 1, slow);
 }
 
-/* Serves a request for a block that reads zero. The tail call is memset or `slow`, which returns a
- * zeroed block as well. */
+/* Serves a request for a block that reads zero, as a block of `slow` does. */
 inline_always void *calloc_fast(size_t size_bytes, void *(*slow)(size_t))
 {
     struct heap *heap = thread_heap;
@@ -172,12 +170,10 @@ inline_always void free_fast(void *pointer)
 }
 
 /* Frees a block with the size and the alignment that were requested, if it is a small block of this
- * thread's heap. `slow` handles all other cases, also sizes from `end_bytes` on, which is at most
- * SMALL_REQUEST_MAX + 1. The function `slow` is free_sized_slow or a caller's wrapper of it.
- *
- * If a hook diverts the class, `small_class` yields CLASS_COUNT, which no slab has, so `slow` is
- * called. The test for NULL is needed because NULL may be freed before this thread's `thread_heap`
- * is set up: see free_reject. */
+ * thread's heap. `slow`, which is free_sized_slow or a caller's wrapper of it, handles all other
+ * cases, also sizes from `end_bytes` on, which is at most SMALL_REQUEST_MAX + 1, and classes that a
+ * hook diverts: no slab has CLASS_COUNT. The test for NULL is needed because NULL may be freed
+ * before this thread's `thread_heap` is set up: see free_reject. */
 inline_always void free_sized_fast(void *pointer, size_t size_bytes, size_t end_bytes,
                                    size_t alignment_bytes, void (*slow)(void *, size_t, size_t))
 {

@@ -82,7 +82,8 @@ void free_reject(uint32_t slot, struct span *slab)
  * thread that only frees blocks of other threads makes no other. */
 static no_inline void free_post_slab(struct heap *heap, struct span *slab)
 {
-    bool reclaimed = unlikely(heap_is_ended(heap)) && heap_reclaim(heap, slab);
+    bool reclaimed =
+        unlikely(load_relaxed(&heap->state) == HEAP_ORPHAN) && heap_reclaim(heap, slab);
     if (!reclaimed && unlikely(!remote_post(heap, slab)))
         return;
     if (unlikely(thread_heap == &no_heap))

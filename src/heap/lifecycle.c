@@ -2,15 +2,13 @@
  *
  * To make slabs and to give them back is most of what a short thread costs. So the heap of a thread
  * that ends is left ready for the thread that adopts it: its small current slabs that hold little
- * stay current. The next visit trims it, and so do a trim and a lack of memory. Threads that run
+ * stay current. The next visit parks it, and so do a trim and a lack of memory. Threads that run
  * one after another get one heap in turn (heap_hold_orphan).
  *
- * The heap of an ended thread is idle: remote frees wait in its mailboxes until a thread adopts it,
- * or decay or a trim drains it. A thread that frees a block of it reclaims the block's slab
- * (heap_reclaim), unless it has a listed slab of that class. Otherwise the slabs of many short
- * threads would gather in the heap of the thread that frees their last blocks, and the next threads
- * would make new ones. Full hardened builds take every slab, because their quarantine keeps slabs
- * listed.
+ * A thread that frees a block of an ended thread's heap reclaims the block's slab (heap_reclaim),
+ * unless it has a listed slab of that class. Otherwise the slabs of many short threads would gather
+ * in the heap of the thread that frees their last blocks, and the next threads would make new ones.
+ * Full hardened builds take every slab, because their quarantine keeps slabs listed.
  *
  * The visit. Once a decay interval a thread visits all heaps, in parts: the runs and the borrowed
  * blocks that a heap keeps without use are given back, and the heap of an ended thread is drained.
@@ -78,8 +76,7 @@ struct heap *heap_hold_any(void)
     return heap ? heap : heap_make();
 }
 
-/* Ends the calling thread's use of its heap. The heap becomes an orphan, and is left ready if free
- * pages may be kept. */
+/* Makes the calling thread's heap an orphan, left ready if free pages may be kept. */
 static void heap_leave(struct heap *heap)
 {
     store_relaxed(&heap->state, (uint32_t)HEAP_BUSY);
@@ -89,8 +86,7 @@ static void heap_leave(struct heap *heap)
     heap_return(heap);
 }
 
-/* Called when a thread ends, with the heap that it had. The thread may still allocate afterwards.
- */
+/* Called at a thread's end, with the heap that it had. The thread may still allocate afterwards. */
 static void heap_thread_end(void *value)
 {
     struct heap *heap = value;
@@ -196,7 +192,6 @@ static struct {
     bool is_due; /* atomic: a visit to all heaps is not complete */
 } cache_aligned next_visit;
 
-/* The visit to all heaps, which one thread at a time makes. */
 static struct {
     uint32_t visitor;    /* atomic: 1 + number of the process of the thread that makes a part of
                             the visit; 0 for none. That thread writes the other fields */
@@ -284,11 +279,11 @@ static seldom_called void heap_unseal(void)
  * Returns: false if the layer is started. */
 static bool heap_begin_start(void)
 {
-    uint32_t own = fork_lock_process() + 1;
     for (;; pause_processor()) {
         uint32_t seen = load_acquire(&started); /* pairs with the release in heap_start */
         if (seen == STARTED)
             return false;
+        uint32_t own = fork_lock_process() + 1;
         if (seen != own && compare_swap_acq_rel(&started, &seen, own)) {
             if (config_sealed && seen != NOT_STARTED)
                 heap_unseal();
@@ -299,9 +294,7 @@ static bool heap_begin_start(void)
 
 void heap_start(void)
 {
-    if (likely(load_acquire(&started) == STARTED)) /* pairs with the release below */
-        return;
-    if (!heap_begin_start())
+    if (likely(!heap_begin_start()))
         return;
     os_init();
     size_classes_init();

@@ -1,9 +1,6 @@
 /* The life of heaps: they are made, adopted by new threads, held for a moment, left by threads that
- * end, and inherited through a fork. Also the visit to all heaps, and the start of the heap layer.
- * thread_heap.h has the states of a heap.
- *
- * A thread finds its heap with heap_at_hand. A thread that can have none holds one for a single
- * operation (heap_hold_any).
+ * end, and inherited through a fork (thread_heap.h). Also the visit to all heaps, and the start of
+ * the heap layer.
  *
  * The heap layer must be started (heap_start) before any other call but heap_watch_threads.
  */
@@ -13,8 +10,7 @@
 #include "heap/thread_heap.h"
 
 /* Registers the function that is called when a thread ends. Called when the library starts, while a
- * key of thread-specific data is still available, and again when the heap starts, which may be
- * earlier. Only the first call has an effect.
+ * key of thread-specific data is still available, and when the heap starts, which may be earlier.
  * Threads: any. */
 void heap_watch_threads(void);
 
@@ -36,7 +32,7 @@ inline_always struct heap *heap_at_hand(void)
 struct heap *heap_hold_any(void);
 
 /* Moves a slab to the calling thread's heap and collects it. The slab was `ended`'s when the caller
- * read its owner. lifecycle.c has the reasons for the refusals.
+ * read its owner.
  * Returns: false if the calling thread has no heap, if it has a listed slab of that class and
  * this slab has slots that were never handed out, if another thread holds `ended` or purges the
  * slab, or if the slab is in a mailbox or was retired.
@@ -44,14 +40,13 @@ struct heap *heap_hold_any(void);
  * Cost: constant. */
 bool heap_reclaim(struct heap *ended, struct span *slab);
 
-/* Takes over the heaps in the child of a fork. The calling thread's heap stays in use. The slabs of
- * the parent's other threads are inherited (thread_heap.h).
+/* Takes over the heaps in the child of a fork. The calling thread's heap stays in use; the slabs of
+ * all others are inherited.
  * Threads: the child of a fork.
  * Cost: a few stores, because most children start another program next. */
 void heaps_after_fork(void);
 
-/* Sets the function that heaps_after_fork calls at its end, for private heaps. Called once the
- * first private heap exists. */
+/* Sets the function that heaps_after_fork calls at its end, for private heaps. */
 void heaps_on_fork(void (*in_child)(void));
 
 /* Does a part of the visit to all heaps, which is due once a decay interval: see lifecycle.c.

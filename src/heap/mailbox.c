@@ -9,20 +9,6 @@
 #include "heap/remote.h"
 #include "heap/slab_lists.h"
 
-/* Moves a slot that says REMOTE into the list or into quarantine. Acquire: the accesses of the
- * freeing thread to the block happen before this. */
-static void mailbox_collect_slot(struct span *slab, unsigned slot)
-{
-    (void)load_acquire(slab_link(slab, slot)); /* pairs with (1) of remote.c */
-    if (config_hardened) {
-        quarantine_mark(slab, slot);
-        /* The quarantine subtracts from frees_to_attention when the block leaves quarantine. */
-        quarantine_retain(slab_heap(slab), slab, slot);
-    } else {
-        slab_push(slab, slot);
-    }
-}
-
 /* Whether the slab was retired, and may be another heap's already. A light hardened build has no
  * quarantine and retires a slab when its last slot is collected. */
 static bool mailbox_is_gone(const struct heap *heap, const struct span *slab)
@@ -30,15 +16,24 @@ static bool mailbox_is_gone(const struct heap *heap, const struct span *slab)
     return config_hardened && slab_heap(slab) != heap;
 }
 
+/* The quarantine subtracts from frees_to_attention when the block leaves quarantine. Acquire: the
+ * accesses of the freeing thread to the block happen before. */
 unsigned slab_collect(struct span *slab)
 {
-    const struct heap *heap = slab_heap(slab);
+    struct heap *heap = slab_heap(slab);
     unsigned limit = (unsigned)load_relaxed(&slab->fresh_slot);
     unsigned collected = 0;
     for (unsigned first = 1; first < limit; first += LINKS_A_WORD)
         for (uint64_t found = slab_remote_links(slab, first); found != 0; found &= found - 1) {
-            mailbox_collect_slot(slab, first + lowest_bit(found) / 8);
+            unsigned slot = first + lowest_bit(found) / 8;
+            (void)load_acquire(slab_link(slab, slot)); /* pairs with (1) of remote.c */
             collected++;
+            if (!config_hardened) {
+                slab_push(slab, slot);
+                continue;
+            }
+            quarantine_mark(slab, slot);
+            quarantine_retain(heap, slab, slot);
             if (mailbox_is_gone(heap, slab))
                 return 0;
         }
@@ -50,7 +45,7 @@ static void mailbox_collect(struct heap *heap, struct span *slab)
 {
     if (slab_is_packed(slab)) { /* its free blocks need no collecting */
         if (heap->current[PACKED_CLASS] != slab)
-            heap_recount_packed(heap, slab);
+            heap_count_expired(heap, slab);
         return;
     }
     unsigned collected = slab_collect(slab);
@@ -72,11 +67,12 @@ static void mailbox_collect(struct heap *heap, struct span *slab)
     }
 }
 
-/* Drains a mailbox of at most `slabs` slabs.
- * Returns: the part of `slabs` that was not used. */
+/* Drains one mailbox, as mailbox_drain_pair does. */
 static size_t mailbox_drain(struct heap *heap, unsigned mailbox, size_t slabs)
 {
-    if (slabs == 0 || !remote_has_mail(heap, mailbox))
+    /* Relaxed: a push that happens before the look is never missed, and a slab that the look misses
+     * stays for the next one. The acquire of remote_take_mail orders what follows. */
+    if (slabs == 0 || load_relaxed(&heap->mailboxes[mailbox]) == NULL)
         return slabs;
     store_relaxed(&heap->drains, heap->drains + 1); /* odd from now on: see borrow.h */
     struct span *slab = remote_take_mail(heap, mailbox);
@@ -118,7 +114,7 @@ size_t mailbox_drain_pair(struct heap *heap, unsigned mailbox, size_t slabs)
     return mailbox_drain(heap, mailbox_of_looked_at(mailbox), slabs);
 }
 
-/* Whether any mailbox holds a slab. Usually none does when a heap needs a new one, and a test of
+/* Whether any mailbox holds a slab. Usually none does when a heap needs a new one, and a branch for
  * each mailbox would take most of the instructions of that. */
 static bool mailbox_is_any_filled(const struct heap *heap)
 {
@@ -160,9 +156,8 @@ static void mailbox_take_back(struct span *slab)
             store_seq_cst(slab_link(slab, slot), (uint8_t)LINK_REMOTE);
 }
 
-/* Posts a slab of the heap with remotely freed blocks. Other threads of the parent may have stopped
- * anywhere within a free, and their posts are lost. Packed slabs do not show such frees, so each is
- * posted. */
+/* Posts a slab of the heap with remotely freed blocks, or an empty one, which waited in a mailbox
+ * to be retired. Packed slabs do not show remote frees, so each is posted. */
 static void mailbox_look_visit(struct span *span, char *start, void *context)
 {
     (void)start;
@@ -177,13 +172,10 @@ static void mailbox_look_visit(struct span *span, char *start, void *context)
 
 void heap_lose_mail(struct heap *heap)
 {
-    bool has_mail = false;
-    for (unsigned mailbox = 0; mailbox < ALL_MAILBOXES; mailbox++) {
-        has_mail = has_mail || remote_has_mail(heap, mailbox);
-        store_relaxed(&heap->mailboxes[mailbox], (struct span *)NULL);
-    }
-    if (has_mail || !pages_forked_alone())
+    if (mailbox_is_any_filled(heap) || !pages_forked_alone())
         store_relaxed(&heap->look_after_fork, true);
+    for (unsigned mailbox = 0; mailbox < ALL_MAILBOXES; mailbox++)
+        store_relaxed(&heap->mailboxes[mailbox], (struct span *)NULL);
     heap->looked_at = 0;
 }
 

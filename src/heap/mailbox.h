@@ -1,9 +1,5 @@
-/* Draining the mailboxes of a heap, and what a fork lost of them. A mailbox holds slabs in which
- * other threads have freed blocks; remote.c has the protocol by which they are posted.
- *
- * Draining takes all slabs of a mailbox, opens each one for further posts, and collects it: its
- * remotely freed slots enter the list of free slots. The count of free slots may then change the
- * slab's state (slab.h).
+/* Draining the mailboxes of a heap, and what a fork lost of them: see the protocol in remote.c. To
+ * collect a slab may change its state (slab.h).
  *
  * Locking: heap held, for all functions without another tag.
  */
@@ -22,14 +18,12 @@ bool heap_drain_some(struct heap *heap, size_t slabs);
 /* Collects all slabs in the mailboxes. */
 inline_always void heap_drain(struct heap *heap) { (void)heap_drain_some(heap, SIZE_MAX); }
 
-/* Empties the mailboxes of a private heap that ends. The slabs in the mailboxes are opened but not
- * collected, since none of them is used any more. */
+/* Empties the mailboxes of a private heap that ends. Their slabs are opened and not collected. */
 void heap_forget_mail(struct heap *heap);
 
 /* Empties the mailboxes in the child of a fork, since their posts are the parent's. The slabs that
  * they held have to be looked for, and so do slabs in which other threads of the parent freed
- * blocks without a post. Nothing has to be looked for if the parent had no other thread and the
- * mailboxes are empty. */
+ * blocks without a post. */
 void heap_lose_mail(struct heap *heap);
 
 /* Looks at the next `spans` spans for slabs of the heap with blocks that other threads freed before
@@ -37,8 +31,7 @@ void heap_lose_mail(struct heap *heap);
 void heap_look_after_fork(struct heap *heap, size_t spans);
 
 /* Moves remotely freed slots into the list of free slots, or in hardened builds into quarantine.
- * Returns: the number of slots that entered the list; 0 in hardened builds, where the quarantine
- * counts them. */
+ * Returns: the number of slots; 0 in hardened builds, where the quarantine counts them. */
 unsigned slab_collect(struct span *slab);
 
 /* Moves a slab from the heap of an ended thread to the calling thread's, as heap_move_slab does,

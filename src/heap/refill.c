@@ -12,7 +12,7 @@
  * waits, the more frees one visit of a slab collects. */
 enum { DRAIN_TURNS = 16 };
 
-/* The work of the guards and the profiler when another slab with `free_slots` free slots has become
+/* Tells the guards and the profiler that another slab, with `free_slots` free slots, has become
  * current. `freed` slots of the previous slab were freed since it was counted last. */
 static no_inline void refill_refilled(struct heap *heap, unsigned class, unsigned freed,
                                       unsigned free_slots)
@@ -24,9 +24,8 @@ static no_inline void refill_refilled(struct heap *heap, unsigned class, unsigne
 }
 
 /* Faults in the pages of a new slab. In full hardened builds each block is read before it is
- * written, to check that it is zero; on a fresh page that makes two faults. So a class that has
- * filled a slab gets the pages of its next one at once. Not in a small heap, and not for long
- * blocks, which may be used in part only. */
+ * written, to check that it is zero; on a fresh page that makes two faults. Not in a small heap,
+ * and not for long blocks, which may be used in part only. */
 static void refill_fault_in(const struct heap *heap, struct span *slab)
 {
     enum { FROM_BYTES = 2 << 20, BLOCK_MAX = 8 << 10 };
@@ -39,9 +38,10 @@ static void refill_fault_in(const struct heap *heap, struct span *slab)
 }
 
 /* Takes an empty slab of the run cache, or makes one. `fills` says that the class has filled a
- * slab. Returns NULL for a private heap: its caller adds a slab after it has released the heap's
- * lock. No mailbox is drained between a take and the moment when the slab is current: a thread that
- * freed a block of an earlier life of the slab may post it late, and a drain would retire it. */
+ * slab, so that all of the next one is likely to be needed. Returns NULL for a private heap: its
+ * caller adds a slab after it has released the heap's lock. No mailbox is drained between a take
+ * and the moment when the slab is current: a thread that freed a block of an earlier life of the
+ * slab may post it late, and a drain would retire it. */
 static struct span *refill_take_empty(struct heap *heap, unsigned class, bool fills)
 {
     if (unlikely(heap->private_heap != NULL))
@@ -97,24 +97,23 @@ inline_always bool refill_has_slab(const struct heap *heap, unsigned class)
 
 void heap_gather(struct heap *heap, unsigned class)
 {
-    const struct bin *bin = &heap->bins[class];
     bool at_hand = refill_has_slab(heap, class);
     if (at_hand && ++heap->turns % DRAIN_TURNS != 0)
         return;
     if (unlikely(heap->look_after_fork))
         refill_look_after_fork(heap, DRAIN_SLABS);
     (void)mailbox_drain_pair(heap, remote_mailbox(class), DRAIN_SLABS);
-    if (!at_hand && bin->first == NULL)
+    if (!at_hand && heap->bins[class].first == NULL)
         (void)heap_drain_some(heap, DRAIN_SLABS);
 }
 
 struct span *heap_refill(struct heap *heap, unsigned class)
 {
+    const struct span *before = heap->current[class];
+    bool fills = before != &empty_slab.header;
     unsigned freed = 0; /* slots of a small slab that were freed since it was counted */
-    if (heap_is_hooked() && class_is_small(class) && heap->current[class] != &empty_slab.header)
-        freed =
-            heap_profile_granted(heap, class) - slab_hot(heap->current[class])->frees_to_attention;
-    bool fills = heap->current[class] != &empty_slab.header;
+    if (heap_is_hooked() && class_is_small(class) && fills)
+        freed = heap_profile_granted(heap, class) - slab_hot(before)->frees_to_attention;
     heap_leave_current(heap, class);
     struct span *slab = refill_take_listed(heap, class);
     if (slab == NULL) {
@@ -131,22 +130,20 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     return slab;
 }
 
-/* Medium blocks in a slab where others stay in use: no count shows the calls that the slab serves
- * while it is current. So the first call after the slab was put aside looks at the clock, and if
- * the heap's thread looks with each slow call, the slab does not stay current. */
-
-/* Whether the class is a medium one whose slab was put aside. */
+/* Whether the class is a medium one whose slab was put aside. While it was current and other blocks
+ * stayed in use, no count showed the calls that it served. So the next one looks at the clock. */
 inline_always bool refill_is_aside(const struct heap *heap, unsigned class)
 {
     return heap->bins[class].first != NULL && class_is_medium(class) &&
            heap->current[class] == &empty_slab.header;
 }
 
-/* Takes a block of the current slab. */
+/* Takes a block of the current slab. If the heap's thread comes to slow paths so rarely that each
+ * of them looks at the clock, a slab of a medium class does not stay current. */
 inline_always void *refill_take_current(struct heap *heap, unsigned class)
 {
     void *block = heap_take_current(heap, class);
-    if (unlikely(heap_looks_always(heap)) && class_is_medium(class))
+    if (unlikely(heap->frees == 1) && class_is_medium(class))
         heap_put_aside(heap, class);
     return block;
 }
@@ -156,7 +153,7 @@ void *heap_take_slow(struct heap *heap, unsigned class)
     if (refill_is_aside(heap, class))
         heap->calls_to_look = 1;
     heap_note_call(heap);
-    bool borrows = class < BORROWED_CLASSES && heap->private_heap == NULL;
+    bool borrows = class < SIZED_CLASSES && heap->private_heap == NULL;
     void *block = borrows ? borrow_take(heap, class) : NULL;
     if (block)
         return block;
@@ -180,8 +177,8 @@ void *heap_take_slow(struct heap *heap, unsigned class)
     return block;
 }
 
-/* Whether a small slab should stay current, because making it again would cost more than it holds:
- * the slots that it has handed out are one page at most. */
+/* Whether making the small slab again would cost more than it holds: the slots that it has handed
+ * out are one page at most. */
 static bool refill_is_cheap_to_keep(const struct span *slab)
 {
     size_t handed_out = (size_t)load_relaxed(&slab->fresh_slot) - 1;
@@ -196,25 +193,22 @@ void heap_park(struct heap *heap, bool keeps_cheap)
     heap->left_ready = keeps_cheap;
     borrow_return(heap);
     quarantine_flush(heap);
-    for (unsigned class = 0; class < CLASS_COUNT; class ++) {
-        struct span *current = heap->current[class];
-        if (current != &empty_slab.header && !(keeps_cheap && refill_is_cheap_to_keep(current)))
+    for (unsigned class = 0; class < CLASS_COUNT; class ++)
+        if (!keeps_cheap || !refill_is_cheap_to_keep(heap->current[class]))
             heap_put_aside(heap, class);
-    }
     run_cache_empty(&heap->runs);
     heap_verify(heap);
 }
 
-/* Retires LISTED slabs that are empty. In the child of a fork the posts of the parent's other
- * threads are lost, so a slab that was in a mailbox when its last block was freed is not collected
- * there. */
+/* Retires LISTED slabs that are empty. In the child of a fork no mailbox holds a slab that was in
+ * one when its last block was freed. */
 static void refill_retire_empty(struct heap *heap)
 {
     for (unsigned class = 0; class < CLASS_COUNT; class ++)
         for (struct span *slab = heap->bins[class].first, *next; slab; slab = next) {
             next = slab->next;
             if (slab_hot(slab)->frees_to_attention == 0)
-                heap_retire_listed(heap, slab);
+                heap_count_expired(heap, slab);
         }
 }
 

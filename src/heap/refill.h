@@ -1,10 +1,6 @@
 /* Refilling a heap: a size class whose current slab is exhausted gets another one. Also giving back
  * the memory that a heap keeps without need.
  *
- * The next slab is one of the class's list, one kept in the run cache, one that the heap's
- * mailboxes refill, or a new one. Before another slab is made, blocks are borrowed from other heaps
- * (borrow.h). Work that is due by age is done before pages are taken.
- *
  * Locking: heap held, for all functions.
  */
 #ifndef CAIRN_HEAP_REFILL_H
@@ -14,13 +10,13 @@
 #include "heap/mailbox.h"
 #include "heap/thread_heap.h"
 
-/* Takes a block of the class, whose current slab has none: a borrowed block, or a block of the next
- * slab.
+/* Takes a block of the class, whose current slab has none: a borrowed block, or one of the next
+ * slab. That is one of the class's list, one kept in the run cache, one that the heap's mailboxes
+ * refill, or a new one. Before a new slab is made, blocks are borrowed (borrow.h).
  * Returns: NULL when out of memory, or when a private heap has no slab with room. */
 void *heap_take_slow(struct heap *heap, unsigned size_class);
 
-/* Takes a block of the class's current slab. The count of a medium slab stays exact while the slab
- * is current, so that an empty one is noticed.
+/* Takes a block of the class's current slab.
  * Returns: NULL when the slab has none. */
 inline_always void *heap_take_current(struct heap *heap, unsigned size_class)
 {
@@ -54,8 +50,7 @@ void heap_trim(struct heap *heap);
 /* Prepares the heap of a thread that ends: puts its current slabs aside, which retires the empty
  * ones, and gives back what the heap keeps for its next need. With `keeps_cheap`, small slabs that
  * hold little stay current, because the next thread is likely to need them.
- * Cost: bounded. At most 64 slabs are collected, and all borrowed blocks and
- * kept runs are given back. */
+ * Cost: at most 64 slabs are collected, all borrowed blocks and kept runs are given back. */
 void heap_park(struct heap *heap, bool keeps_cheap);
 
 /* Checks the heap, with assertions. Does nothing in builds without config_debug. */

@@ -1,6 +1,5 @@
-/* Remote free: a free of a block whose slab another thread's heap owns. A remote free takes one
- * atomic operation on the block's link byte; the first one since the slab was collected also posts
- * the slab to the owner's mailbox.
+/* Remote frees: see remote.h. Each takes one atomic operation on the block's link byte; the first
+ * one since the slab was collected also posts the slab to the owner's mailbox.
  *
  * Protocol. L is the block's link byte, P is the slab's `mail_state`, M is the mailbox for the slab
  * in its heap. P is the heap, with QUEUED while the slab is in M or about to be; it is 0 while no
@@ -39,7 +38,7 @@
  * before the (c) after that. All other frees post or reclaim.
  *
  * No slab is retired or reclaimed during a push: from (2) to (b) it is QUEUED, and (d) and (e)
- * fail.
+ * fail. So its class, which (3) reads, stays.
  *
  * A free at the time of (e): its (1) may come before the loads of (c) in (g); then its block is
  * collected there. Otherwise its read of P at (2) comes after (e), and finds the new heap. The
@@ -62,11 +61,9 @@
  */
 #include "heap/remote.h"
 
-#include "base/test_delay.h"
 #include "heap/harden.h"
 #include "heap/hooks.h"
 #include "heap/misuse_report.h"
-#include "heap/thread_heap.h"
 
 #define MAIL_HEAP_MASK ((((uintptr_t)1 << MAIL_PROCESS_SHIFT) - 1) & ~(uintptr_t)63)
 

@@ -1,9 +1,8 @@
-/* Frees of blocks whose slab another thread's heap owns. A freeing thread marks the link byte of
- * the block, and posts the slab to a mailbox of the owner's heap unless the slab is posted already.
- * remote.c has the protocol and the arguments that it loses no free and no slab.
+/* Frees of blocks whose slab another thread's heap owns. remote.c has the protocol and the
+ * arguments that it loses no free and no slab.
  *
- * Threads: any, lock-free, unless a tag says otherwise; but only the owner opens and closes slabs
- * (remote_open, remote_reopen, remote_close).
+ * Threads: any, lock-free, unless a tag says otherwise; but only the owner calls remote_open,
+ * remote_reopen and remote_move.
  */
 #ifndef CAIRN_HEAP_REMOTE_H
 #define CAIRN_HEAP_REMOTE_H
@@ -23,9 +22,9 @@ inline_always uintptr_t remote_queued(const struct heap *heap)
     return (uintptr_t)heap | MAIL_QUEUED | (uintptr_t)heap_generation << MAIL_PROCESS_SHIFT;
 }
 
-/* Step (1) of remote.c: marks a block as freed by another thread. `*link` gets the value of the
- * link byte if that is not LIVE.
- * Returns: false if the link byte does not say LIVE; then nothing has changed. */
+/* Step (1) of remote.c: marks a block as freed by another thread.
+ * Returns: false if the link byte does not say LIVE; then only `*link` has changed, to its value.
+ */
 inline_always bool remote_mark(struct span *slab, unsigned slot, uint8_t *link)
 {
     *link = LINK_LIVE;
@@ -71,9 +70,8 @@ inline_always bool remote_is_posted(const struct heap *heap, const struct span *
  * Returns: true if the block was marked; then remote_post or heap_reclaim must follow. */
 bool remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t link);
 
-/* Sets `mail_state` of a slab without a block in use to the heap: from now on a remote free posts
- * the slab. A store is enough, because there is no free that it could hide. Release: pairs with
- * remote_post. */
+/* Sets `mail_state` of a slab without a block in use to the heap. A store is enough, because there
+ * is no free that it could hide. Release: pairs with remote_post. */
 inline_always void remote_open(struct heap *heap, struct span *slab)
 {
     store_release(&slab->mail_state, (uintptr_t)heap);
@@ -99,24 +97,15 @@ bool remote_post(struct heap *heap, struct span *slab);
 /* The mailbox to which the slabs of a class are posted. */
 inline_always unsigned remote_mailbox(unsigned size_class) { return size_class % MAILBOXES; }
 
-/* Whether the mailbox holds a slab. Another thread may push or take slabs at any time. Relaxed: a
- * slab that this load misses stays in the mailbox for the next look, and a push that happens before
- * the look is never missed. The acquire of remote_take_mail orders what follows. */
-inline_always bool remote_has_mail(const struct heap *heap, unsigned mailbox)
-{
-    return load_relaxed(&heap->mailboxes[mailbox]) != NULL;
-}
-
-/* Takes all slabs of a mailbox, linked by `mail_next`. No other thread retires or collects them
- * until the caller has reopened them (remote_reopen) or returned them. */
+/* Takes all slabs of a mailbox, linked by `mail_next`, or NULL. No other thread retires or collects
+ * them until the caller has reopened them (remote_reopen) or returned them. */
 struct span *remote_take_mail(struct heap *heap, unsigned mailbox);
 
 /* Returns a list of taken slabs to a mailbox. Afterwards another thread may collect and retire
  * them. */
 void remote_return_mail(struct heap *heap, unsigned mailbox, struct span *first);
 
-/* Returns one taken slab to a mailbox, or pushes a slab that was just QUEUED. Afterwards another
- * thread may collect and retire it. */
+/* Does that with one taken slab, or with a slab that was just QUEUED. */
 void remote_push_mail(struct heap *heap, unsigned mailbox, struct span *slab);
 
 #endif

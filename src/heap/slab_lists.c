@@ -8,7 +8,6 @@
 #include "heap/hooks.h"
 #include "heap/profiling.h"
 #include "heap/remote.h"
-#include "heap/thread_heap.h"
 #include "os/process.h"
 
 #include <string.h>
@@ -55,35 +54,32 @@ struct span *slab_make(struct heap *heap, unsigned class)
     return slab;
 }
 
-/* Other threads continue meanwhile, and the slab may be given back or become one of another class
- * at any step. The header of the slab and its link bytes stay readable, and a header only serves
- * slabs of classes with the given number of link bytes. So the figures may be wrong then, but no
- * other memory is read. */
+/* The slab may be given back or become one of another class at any step. Its header stays readable
+ * and only serves slabs with as many link bytes. So the figures may be wrong, but no other memory
+ * is read. */
 seldom_called struct slab_count heap_count_slab(const struct span *slab, unsigned class)
 {
-    if (class_is_packed(class)) {
-        size_t blocks = packed_live(slab);
-        return (struct slab_count){.live_blocks = blocks,
-                                   .slots = PACKED_SLOTS * 64,
-                                   .live_bytes = blocks * PACKED_BYTES,
-                                   .slab_bytes = PACKED_SLOTS * PACKED_SLOT_BYTES};
-    }
     const struct slab_shape *shape = &size_classes[class];
+    struct slab_count count = {.slots = shape->capacity};
     size_t handed_out = smaller_of(load_relaxed(&slab->fresh_slot) - 1, (uint64_t)shape->capacity);
-    size_t live = 0;
-    for (unsigned slot = 1; slot <= handed_out; slot++)
-        live += link_shows_use(load_relaxed(slab_link(slab, slot)));
-    bool no_memory = class_is_zero_size(class);
-    return (struct slab_count){.live_blocks = live,
-                               .slots = shape->capacity,
-                               .live_bytes = no_memory ? 0 : live * shape->size_bytes,
-                               .slab_bytes = no_memory ? 0 : (size_t)shape->pages << PAGE_SHIFT};
+    if (class_is_packed(class)) {
+        count.slots *= 64;
+        count.live_blocks = packed_live(slab);
+    } else {
+        for (unsigned slot = 1; slot <= handed_out; slot++)
+            count.live_blocks += link_shows_use(load_relaxed(slab_link(slab, slot)));
+    }
+    if (!class_is_zero_size(class)) {
+        count.live_bytes = count.live_blocks * shape->size_bytes;
+        count.slab_bytes = (size_t)shape->pages << PAGE_SHIFT;
+    }
+    return count;
 }
 
 /* Looks at the clock that are LOOK_MS apart are rare: then each slow call, and each free into a
- * small current slab, looks again. Otherwise the numbers of frees and of slow calls between two
- * looks double, up to FREES_MAX. A look settles the heap if the last settling is
- * SETTLE_MS ago; to settle a heap takes some microseconds. */
+ * small current slab, looks again, so that a thread that comes rarely looks in time. Otherwise the
+ * numbers of frees and of slow calls between two looks double, up to FREES_MAX. To settle a heap
+ * takes some microseconds. */
 enum { LOOK_MS = 20, SETTLE_MS = 50 };
 
 /* Whether the heap has returned a MiB, and as many pages as it has left. It probably returns the
@@ -114,7 +110,10 @@ static void slab_lists_retire(struct heap *heap, struct span *slab)
     slab_retire(slab);
 }
 
-void heap_retire_listed(struct heap *heap, struct span *slab)
+/* Retires a LISTED slab that is empty now. A slab that is in a mailbox, or about to be, stays in
+ * the list: it is retired when the mailbox is drained, unless it is used again. A slab that is
+ * being purged stays in the list too: the purging thread posts it afterwards. */
+static void heap_retire_listed(struct heap *heap, struct span *slab)
 {
     test_delay();
     bool shared = heap->private_heap == NULL;
@@ -137,7 +136,8 @@ void heap_list_slab(struct heap *heap, struct span *slab, unsigned used)
         heap_retire_listed(heap, slab);
 }
 
-void heap_recount_packed(struct heap *heap, struct span *slab)
+/* Counts the slots of a packed slab that is aside. Lists it, leaves it FULL, or retires it. */
+static void heap_recount_packed(struct heap *heap, struct span *slab)
 {
     if (!slab_is_waiting(slab)) {
         slab_hot(slab)->frees_to_attention = (uint8_t)slab_used(slab);
@@ -152,8 +152,7 @@ void heap_recount_packed(struct heap *heap, struct span *slab)
         heap_list_slab(heap, slab, slab_used(slab));
 }
 
-/* The count of frees with which the current slab of a small class begins. Small while the heap's
- * thread rarely comes to a slow path, so that such a thread looks at the clock, too. */
+/* The count of frees with which the current slab of a small class begins. */
 static uint8_t slab_lists_frees(const struct heap *heap)
 {
     return heap_is_hooked() || heap->frees == 0 ? (uint8_t)FREES_MAX : heap->frees;
@@ -214,9 +213,6 @@ void heap_leave_current(struct heap *heap, unsigned class)
                              class_is_packed(class) ? slab_used(slab) : slab->capacity);
 }
 
-/* Puts all current slabs aside. A current slab of a small class has no exact count, and no other
- * thread purges a current slab. Once it is aside, a slab is retired with its last block, its free
- * pages are purged, or the next malloc of its class makes it current again. */
 static void slab_lists_settle(struct heap *heap)
 {
     heap->settled_ms = heap->looked_ms;
@@ -244,8 +240,8 @@ void heap_look(struct heap *heap)
         (void)run_cache_empty(&heap->runs);
 }
 
-/* Retires the current slab of a medium class if it is still empty. A slab in a mailbox stays; it is
- * retired when it is collected. */
+/* Retires the current slab of a medium class if it is still empty. One in a mailbox is retired when
+ * it is collected. */
 static void slab_lists_retire_current(struct heap *heap, struct span *slab)
 {
     if (slab_hot(slab)->frees_to_attention != 0 || !remote_move(heap, NULL, slab))

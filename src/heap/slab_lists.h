@@ -1,12 +1,11 @@
-/* The slabs of a heap: making them, counting their blocks, and changing their states. A slab is
- * current, LISTED or FULL. slab.h has the table of these states and of what `frees_to_attention`
- * counts in each.
+/* The slabs of a heap: making them, counting their blocks, and changing their states (slab.h).
  *
  * Of the medium classes' slabs that are empty, only the one that became empty last stays current:
  * it serves a cycle of malloc and free. The others are retired, because no other thread can use or
  * purge a current slab. From time to time, and when it has returned a MiB and as much as it has
- * left, a heap settles: it puts all its current slabs aside (decision 48). Then each of them is
- * retired with its last block.
+ * left, a heap settles: it puts all its current slabs aside (decision 48). Once it is aside, a slab
+ * is retired with its last block, its free pages are purged, or the next malloc of its class makes
+ * it current again.
  *
  * Locking: heap held, for all functions without another tag.
  */
@@ -39,17 +38,14 @@ struct slab_count {
  * Threads: any. */
 struct slab_count heap_count_slab(const struct span *slab, unsigned size_class);
 
-/* Acts on a slab whose `frees_to_attention` has reached 0: it is empty, or no longer full, or
- * current. The slab may be retired. */
+/* Acts on a slab whose `frees_to_attention` has reached 0, or on a packed one that is aside and in
+ * which other threads freed blocks. The slab may be retired. */
 void heap_count_expired(struct heap *heap, struct span *slab);
 
 /* Looks at the clock, does a part of the work that is due by age, and settles the heap if that is
  * due. Does nothing unless the heap is the calling thread's, and while it drains a mailbox.
  * Locking: heap held, no other lock. */
 void heap_look(struct heap *heap);
-
-/* Whether the heap's thread comes to slow paths so rarely that each of them looks at the clock. */
-inline_always bool heap_looks_always(const struct heap *heap) { return heap->frees == 1; }
 
 /* Counts a call of a slow path, one in some of which looks at the clock. The caller holds no slab,
  * because the look may retire slabs and put others aside. */
@@ -63,17 +59,7 @@ inline_always void heap_note_call(struct heap *heap)
  * if `used` is 0. */
 void heap_list_slab(struct heap *heap, struct span *slab, unsigned used);
 
-/* Counts the slots of a packed slab that is aside, because blocks that other threads free are not
- * counted one by one. Lists the slab, leaves it FULL, or retires it. */
-void heap_recount_packed(struct heap *heap, struct span *slab);
-
-/* Retires a LISTED slab that is empty now. A slab that is in a mailbox, or about to be, stays in
- * the list: it is retired when the mailbox is drained, unless it is used again. A slab that is
- * being purged stays in the list too: the purging thread posts it afterwards. */
-void heap_retire_listed(struct heap *heap, struct span *slab);
-
-/* Makes another slab current, or none. The count of a small slab only has to stay above 0 while the
- * slab is current; the count of a medium slab stays exact. */
+/* Makes another slab current, or none. */
 void heap_make_current(struct heap *heap, unsigned size_class, struct span *slab);
 
 /* Puts the current slab of the class aside with an exact count: the slab becomes LISTED or FULL, or

@@ -118,8 +118,8 @@ static seldom_called void slab_clear_inherited(struct span *slab)
 }
 
 /* The thread that removes the owner word gives the slab back. Another thread may have done so
- * before, and the header may serve another slab: then the owner is another one, and stays so. A
- * header only serves slabs with as many links, so no other memory is read. */
+ * before, and the header may serve another slab: then the owner is another one, and stays so. The
+ * cold area of the header is as long as before, so no other memory is read. */
 seldom_called void slab_retire_inherited(const struct heap *heap, struct span *slab)
 {
     uintptr_t owner = load_acquire(&slab->owner);

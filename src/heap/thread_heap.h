@@ -1,5 +1,4 @@
-/* The thread heap: the state from which one thread allocates, and the list of all heaps. The
- * functions of the thread heap are in the files slab_lists.c, refill.c and lifecycle.c.
+/* The thread heap: the state from which one thread allocates, and the list of all heaps.
  *
  * The states of a heap:
  *   ACTIVE   a thread's own
@@ -22,14 +21,11 @@
  * holder of the lock of its private heap. "Heap held" in a tag means that the calling thread is the
  * holder.
  *
- * Heaps are made when none can be adopted, and are never given back, so that a pointer to one stays
- * valid for ever. A new thread adopts an orphan with all its slabs.
+ * A new thread adopts an orphan with all its slabs. Heaps are made when none can be adopted, and
+ * are never given back, so that a pointer to one stays valid for ever.
  *
- * A mailbox is a lock-free stack of slabs with remote frees. Any thread pushes a slab. A thread
- * that takes slabs takes all of them at once, so there is no ABA problem. While a class has slabs
- * to allocate from, other threads continue to mark blocks of the slabs in the mailbox, and one
- * visit of a slab collects all of its blocks. The class of a slab is read after its `mail_state`
- * became QUEUED, and stays until the slab is out of the mailbox.
+ * A mailbox is a lock-free stack of slabs with remote frees (remote.c). Any thread pushes a slab. A
+ * thread that takes slabs takes all of them at once, so there is no ABA problem.
  */
 #ifndef CAIRN_HEAP_THREAD_HEAP_H
 #define CAIRN_HEAP_THREAD_HEAP_H
@@ -69,8 +65,7 @@ struct profiling {
 };
 static_check(SMALL_CLASSES <= 32, "a bit for each small class");
 
-/* The numbers of freed small and medium blocks of a heap that wait in quarantine, full hardened
- * builds. */
+/* The freed small and medium blocks of a heap that wait in quarantine, full hardened builds. */
 enum {
     QUARANTINE_SMALL = config_quarantine ? 128 : 0,
     QUARANTINE_MEDIUM = config_quarantine ? 16 : 0,
@@ -160,8 +155,7 @@ struct heap {
 
 static_check(__alignof__(struct heap) >= 64, "the owner word has room for tags");
 
-/* The calling thread's heap, never NULL. The pointer is no_heap before the thread's first call and
- * after its end. */
+/* The calling thread's heap: no_heap before the thread's first call and after its end. */
 extern hidden_data thread_local_word struct heap *thread_heap;
 
 /* A slab without slots that is never written: the current slab where there is none. */
@@ -207,12 +201,6 @@ struct heap *heap_hold_orphan(void);
 /* Forgets all orphans.
  * Threads: the child of a fork. */
 void heaps_forget_orphans(void);
-
-/* Whether the heap's thread has ended and no other thread holds the heap. Approximate. */
-inline_always bool heap_is_ended(const struct heap *heap)
-{
-    return load_relaxed(&heap->state) == HEAP_ORPHAN;
-}
 
 /* Inherited slabs: in the child of a fork, those of the parent's other threads, and blocks that
  * those threads were resizing.

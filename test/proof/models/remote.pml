@@ -244,7 +244,7 @@ inline collect(me, h, s)
 /* mailbox_drain_pair of the slab's mailbox */
 inline drain(me, h, first)
 {
-    if /* remote_has_mail; a later tick of the collector sees what an earlier one has missed */
+    if /* mailbox_drain; a later tick of the collector sees what an earlier one has missed */
     :: (me) == THREADS - 1 -> load_newest(me, MAILBOX(h, first), RELAXED, slab)
     :: else -> load(me, MAILBOX(h, first), RELAXED, slab)
     fi;
