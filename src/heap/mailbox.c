@@ -166,7 +166,7 @@ static void mailbox_look_visit(struct span *span, char *start, void *context)
         return;
     if (!slab_is_packed(span))
         mailbox_take_back(span);
-    if (slab_is_packed(span) || slab_remote(span) != 0)
+    if (slab_is_packed(span) || slab_hot(span)->frees_to_attention == 0 || slab_remote(span) != 0)
         (void)remote_post(heap, span);
 }
 

@@ -200,22 +200,8 @@ void heap_park(struct heap *heap, bool keeps_cheap)
     heap_verify(heap);
 }
 
-/* Retires LISTED slabs that are empty. In the child of a fork no mailbox holds a slab that was in
- * one when its last block was freed. */
-static void refill_retire_empty(struct heap *heap)
-{
-    for (unsigned class = 0; class < CLASS_COUNT; class ++)
-        for (struct span *slab = heap->bins[class].first, *next; slab; slab = next) {
-            next = slab->next;
-            if (slab_hot(slab)->frees_to_attention == 0)
-                heap_count_expired(heap, slab);
-        }
-}
-
 seldom_called void heap_trim(struct heap *heap)
 {
-    if (heap_generation != 0)
-        refill_retire_empty(heap);
     if (heap->look_after_fork)
         refill_look_after_fork(heap, SIZE_MAX);
     heap_drain(heap);
