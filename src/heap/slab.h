@@ -29,7 +29,7 @@
  *                   is itself       the slots freed since
  *
  *   new -> CURRENT      heap_refill
- *   new -> LISTED       private_heap_add_slab
+ *   new -> LISTED       private_heap_take_block
  *   CURRENT -> FULL     heap_leave_current, or heap_put_aside without a free slot
  *   CURRENT -> LISTED   heap_put_aside
  *   FULL -> LISTED      heap_count_expired, or mailbox_collect: slab_relist_after slots are free
