@@ -68,22 +68,23 @@ static cold size_t grow_untouched_of(const struct span *slab, unsigned class)
 cold bool grow_is_touched(void)
 {
     enum { PART = 4 }; /* one page in 4 may be untouched: slabs that were just opened, free runs */
-    size_t pages = 0;
+    const uintptr_t noted[2] = {load_relaxed(&growths[0]), load_relaxed(&growths[1])};
+    if (noted[0] == 0 || noted[1] == 0)
+        return false;
+    size_t most = (noted[0] % PAGE_BYTES + noted[1] % PAGE_BYTES) / PART;
     size_t untouched = 0;
     for (int i = 0; i < 2; i++) {
-        uintptr_t noted = load_relaxed(&growths[i]);
-        size_t length = noted % PAGE_BYTES;
-        if (length == 0)
-            return false;
-        for (size_t page = 0, step; page < length; page += step) {
-            struct span *span = page_map_find((char *)(noted - length) + (page << PAGE_SHIFT));
+        size_t length = noted[i] % PAGE_BYTES;
+        const char *start = (const char *)(noted[i] - length);
+        /* Stops early, because it reads lines that the threads of these pages write. */
+        for (size_t page = 0, step; page < length && untouched <= most; page += step) {
+            struct span *span = page_map_find(start + (page << PAGE_SHIFT));
             unsigned tag = load_relaxed(&span->tag);
             step = tag >= SPAN_SLAB ? pages_state.shapes[tag - SPAN_SLAB].pages : 1;
             untouched += tag >= SPAN_SLAB ? grow_untouched_of(span, tag - SPAN_SLAB) : 1;
         }
-        pages += length;
     }
-    return untouched <= pages / PART;
+    return untouched <= most;
 }
 
 /* Defers a new free run, divided by fences into stretches of at least `least` pages each. The
