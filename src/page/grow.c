@@ -73,7 +73,7 @@ cold bool grow_is_touched(void)
         return false;
     size_t most = (noted[0] % PAGE_BYTES + noted[1] % PAGE_BYTES) / PART;
     size_t untouched = 0;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 1; i >= 0; i--) {
         size_t length = noted[i] % PAGE_BYTES;
         const char *start = (const char *)(noted[i] - length);
         /* Stops early, because it reads lines that the threads of these pages write. */
