@@ -269,6 +269,7 @@ static void *heap_allocator_alloc(void *context, size_t size, size_t align)
         errno = EINVAL;
         return NULL;
     }
+    size = larger_of(size, 1); /* malloc(0) may give a block without memory */
     /* A block of more than 8 bytes is aligned to 16, a smaller one to 8. */
     if (likely(align <= 8 || (align <= 16 && size > 8)))
         return entry_malloc(size);

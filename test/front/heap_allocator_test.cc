@@ -37,6 +37,17 @@ TEST(HeapAllocator, SmallBlocksHaveTheAlignmentAskedFor)
         }
 }
 
+// In full hardened builds malloc(0) gives a block without memory.
+TEST(HeapAllocator, ASizeOfZeroCountsAsOne)
+{
+    for (size_t align = 1; align <= 8192; align *= 2) {
+        void *block = cairn_allocator_alloc(heap, 0, align);
+        ASSERT_NE(block, nullptr);
+        EXPECT_GE(cairn_malloc_usable_size(block), 1u) << "at " << align;
+        cairn_allocator_free(heap, block, 0);
+    }
+}
+
 TEST(HeapAllocator, ResizesWithinTheBlockDownToHalf)
 {
     void *block = cairn_allocator_alloc(heap, 1000, 8);
