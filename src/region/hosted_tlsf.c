@@ -88,7 +88,7 @@ static void *tlsf_shared_get(struct cairn_tlsf_shared *shared, struct tlsf_reque
         tlsf_shared_leave(shared);
         if (memory != NULL)
             return memory;
-        if (!tlsf_may_try_again(shared->heap, request.size_bytes)) {
+        if (!tlsf_may_try_again(shared->heap, &request)) {
             host_note_no_memory();
             return NULL;
         }

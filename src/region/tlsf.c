@@ -275,10 +275,16 @@ static size_t tlsf_lead_before(const struct cairn_tlsf *heap, place at, size_t a
     return lead == TLSF_GRAIN_BYTES ? lead + align : lead;
 }
 
-static void *tlsf_allocate_aligned(struct cairn_tlsf *heap, size_t size, size_t align)
+/* Whether a region could hold an aligned block. */
+static bool tlsf_may_align(const struct cairn_tlsf *heap, size_t size, size_t align)
 {
     size_t most = heap->largest_bytes - BLOCK_WORD_BYTES;
-    if (unlikely(size > most || align > most || size + align + TLSF_GRAIN_BYTES > most))
+    return size <= most && align <= most && size + align + TLSF_GRAIN_BYTES <= most;
+}
+
+static void *tlsf_allocate_aligned(struct cairn_tlsf *heap, size_t size, size_t align)
+{
+    if (unlikely(!tlsf_may_align(heap, size, align)))
         return NULL;
     size_t needed = block_size_for(size);
     size_t found;
@@ -399,17 +405,20 @@ void *tlsf_request_meet(struct cairn_tlsf *heap, const struct tlsf_request *requ
     return allocate(heap, request->size_bytes);
 }
 
-bool tlsf_may_try_again(const struct cairn_tlsf *heap, size_t size_bytes)
+bool tlsf_may_try_again(const struct cairn_tlsf *heap, const struct tlsf_request *request)
 {
-    return heap->out_of_memory != NULL && size_bytes <= heap->largest_bytes - BLOCK_WORD_BYTES &&
-           heap->out_of_memory(heap->out_of_memory_context, size_bytes);
+    bool is_possible = request->align_bytes > TLSF_GRAIN_BYTES
+                           ? tlsf_may_align(heap, request->size_bytes, request->align_bytes)
+                           : request->size_bytes <= heap->largest_bytes - BLOCK_WORD_BYTES;
+    return heap->out_of_memory != NULL && is_possible &&
+           heap->out_of_memory(heap->out_of_memory_context, request->size_bytes);
 }
 
 cold void *tlsf_request_again(struct cairn_tlsf *heap, void *pointer, size_t size, size_t align)
 {
     struct tlsf_request request = {pointer, size, align};
     void *memory = NULL;
-    while (memory == NULL && tlsf_may_try_again(heap, size))
+    while (memory == NULL && tlsf_may_try_again(heap, &request))
         memory = tlsf_request_meet(heap, &request);
     if (memory == NULL)
         host_note_no_memory();

@@ -398,10 +398,10 @@ void *tlsf_request_meet(struct cairn_tlsf *heap, const struct tlsf_request *requ
  * Returns: the block, or NULL. */
 void *tlsf_request_again(struct cairn_tlsf *heap, void *pointer, size_t size, size_t align);
 
-/* Calls the heap's out-of-memory function. The function is not called for a size that no region of
- * the heap could hold.
+/* Calls the heap's out-of-memory function. The function is not called for a request that no region
+ * of the heap could hold.
  * Returns: what the function returned; false when there is none. */
-bool tlsf_may_try_again(const struct cairn_tlsf *heap, size_t size_bytes);
+bool tlsf_may_try_again(const struct cairn_tlsf *heap, const struct tlsf_request *request);
 
 /* The size of an array. A product that overflows becomes SIZE_MAX, which no heap can hold. */
 inline_always size_t tlsf_total_of(size_t count, size_t size)

@@ -146,6 +146,17 @@ TEST_F(TlsfOutOfMemory, IsNotAskedForWhatNoRegionCouldHold)
     EXPECT_EQ(calls_, 0);
 }
 
+TEST_F(TlsfOutOfMemory, IsNotAskedForAnAlignmentThatNoRegionCouldHold)
+{
+    const cairn_tlsf *inside = heap_;
+    const size_t most = inside->largest_bytes - BLOCK_WORD_BYTES;
+    EXPECT_EQ(cairn_tlsf_alloc_aligned(heap_, 10, size_t{1} << 62), nullptr);
+    EXPECT_EQ(cairn_tlsf_alloc_aligned(heap_, most - 1024 - TLSF_GRAIN_BYTES + 1, 1024), nullptr);
+    EXPECT_EQ(calls_, 0);
+    EXPECT_EQ(cairn_tlsf_alloc_aligned(heap_, most - 1024 - TLSF_GRAIN_BYTES, 1024), nullptr);
+    EXPECT_EQ(calls_, 2) << "a larger region could hold it";
+}
+
 TEST_F(TlsfOutOfMemory, NoneAnyMore)
 {
     cairn_tlsf_set_out_of_memory(heap_, nullptr, nullptr);
