@@ -15,6 +15,7 @@
 #include <errno.h>
 
 enum { PATH_BYTES = 256, NUMBERED_BYTES = PATH_BYTES + 32, DUMPS_MAX = 16, TRIES_MAX = 1000 };
+enum { END_WAIT_MS = 1000 };
 
 static struct {
     char path[PATH_BYTES]; /* atomic, written by the claiming thread; empty: none */
@@ -157,7 +158,9 @@ at_process_end int profile_dump_next(const char *reason)
     /* Acquire: pairs with profile_make_table. */
     if (!profile_dumps() || load_acquire(&profile_state.table) == NULL)
         return -ENODATA;
-    if (!os_claim(&profile_state.busy, 0))
+    /* There is no later moment for the last dump, and the exit would cut a dump of another thread.
+     */
+    if (!os_claim(&profile_state.busy, reason[0] == 'e' ? END_WAIT_MS : 0))
         return -EBUSY;
     uint32_t process = os_process_id();
     if (places.process != process) {

@@ -477,6 +477,24 @@ TEST(ProfileDump, OnGrowthAndAtTheEndButNeverOverAFile)
         free_fast(block);
 }
 
+TEST(ProfileDump, TheOneAtTheEndWaitsForAnother)
+{
+    const File file("profile_dump");
+    start_afresh(1);
+    profile_dump_to(file.path(), strlen(file.path()), 0);
+    ASSERT_TRUE(os_claim(&profile_state.busy, 0));
+    std::thread other([] {
+        os_sleep_ms(50);
+        os_unclaim(&profile_state.busy);
+    });
+    const uint64_t start_us = os_now_us();
+    const int error = profile_dump_next("end");
+    const uint64_t waited_us = os_now_us() - start_us;
+    other.join();
+    EXPECT_TRUE(error == 0 || (error == -EBUSY && waited_us >= 1000000)) << error;
+    (void)unlink(numbered(file, getpid(), 0).c_str());
+}
+
 TEST(ProfileDump, NotMoreThanAFew)
 {
     const File file("profile_dump");
