@@ -86,7 +86,7 @@ enum {
     SMALLEST_RANGE_BYTES = 1 << 20,
     LARGEST_RANGE_BYTES = 1 << 30, /* unless one allocation needs more */
     RANGE_GROWTH = 8,
-    UNSCOPED_BYTES_MAX = 512 << 10, /* in one block of a thread's stack, without a report */
+    UNSCOPED_BYTES_MAX = 512 << 10, /* in a thread's stack, without a report */
     MIN_STEP = 16 << 10,
     MAX_STEP = 4 << 20,
     /* size from which on a block is likely to be used to the end of its step */
@@ -359,6 +359,24 @@ static struct stack_block *stack_next_block(struct stack *stack, size_t needed)
     return block;
 }
 
+/* Reports, once in a process, that a thread's stack has grown large although no frame is open:
+ * everything in it stays until the thread ends. Such a program lacks a t_scope. `size`: the bytes
+ * about to be allocated. */
+static cold void stack_report_unscoped(const struct stack *stack, size_t size)
+{
+    static bool reported; /* atomic: never false again once it is true */
+    bool is_of_thread = stack->head != &stack->own;
+    if (!is_of_thread || stack->head->frame != &stack->base || load_relaxed(&reported))
+        return;
+    const struct stack_block *block = stack->current;
+    size_t bytes = stack_position(stack) - (uintptr_t)block->base + size;
+    for (block = block->older; block; block = block->older)
+        bytes += block->left_at - (uintptr_t)block->base;
+    if (bytes >= UNSCOPED_BYTES_MAX && !exchange_acq_rel(&reported, true))
+        report("stack \"%s\": %zu bytes without a t_scope, which stay until the thread ends",
+               stack->name, bytes);
+}
+
 bool stack_grow(struct stack *stack, size_t size, size_t align)
 {
     struct stack_block *block = stack->current;
@@ -368,21 +386,8 @@ bool stack_grow(struct stack *stack, size_t size, size_t align)
     if (!stack_block_raise(stack, block, end))
         return false;
     stack_set_position(stack, stack_position(stack));
+    stack_report_unscoped(stack, size);
     return true;
-}
-
-/* Reports, once in a process, that the block which a thread's stack has left is full although no
- * frame is open: everything in it stays until the thread ends. Such a program lacks a t_scope. */
-static cold void stack_report_unscoped(const struct stack *stack)
-{
-    static bool reported; /* atomic: never false again once it is true */
-    const struct stack_block *block = stack->current;
-    size_t bytes = block->left_at - (uintptr_t)block->base;
-    bool is_of_thread = stack->head != &stack->own;
-    if (is_of_thread && stack->head->frame == &stack->base && bytes >= UNSCOPED_BYTES_MAX &&
-        !exchange_acq_rel(&reported, true))
-        report("stack \"%s\": %zu bytes without a t_scope, which stay until the thread ends",
-               stack->name, bytes);
 }
 
 bool stack_make_room(struct stack *stack, size_t size, size_t align)
@@ -394,14 +399,13 @@ bool stack_make_room(struct stack *stack, size_t size, size_t align)
     struct stack_block *block = stack_next_block(stack, needed);
     if (block == NULL || !stack_block_raise(stack, block, needed))
         return false; /* a new block stays as a spare one */
-    if (stack->current) {
+    if (stack->current)
         stack->current->left_at = stack_position(stack);
-        stack_report_unscoped(stack);
-    }
     /* a pop of the frame must return to this block */
     stack->head->frame->serial |= SERIAL_POP_SLOWLY;
     stack->current = block;
     stack_set_position(stack, (uintptr_t)block->base);
+    stack_report_unscoped(stack, size);
     return true;
 }
 

@@ -112,15 +112,15 @@ TEST(Scope, LongjmpOverScopesIsSurvived)
     EXPECT_EQ(used(), before);
 }
 
-/* The lines of a thread that allocates 3 MiB, in a frame or outside of all. */
-std::string said_by_a_thread(bool scoped)
+/* The lines of a thread that allocates `kib` KiB, in a frame or outside of all. */
+std::string said_by_a_thread(bool scoped, int kib)
 {
     testing::internal::CaptureStderr();
-    std::thread([scoped] {
+    std::thread([scoped, kib] {
         cairn_mark mark = {};
         if (scoped)
             mark = t_push();
-        for (int i = 0; i < 3 << 10; i++)
+        for (int i = 0; i < kib; i++)
             EXPECT_NE(t_printf("%1000d", i), nullptr);
         t_pop(mark);
     }).join();
@@ -129,11 +129,12 @@ std::string said_by_a_thread(bool scoped)
 
 TEST(Scope, AMissingOneIsReportedOnce)
 {
-    EXPECT_EQ(said_by_a_thread(true), "");
-    EXPECT_THAT(said_by_a_thread(false),
+    EXPECT_EQ(said_by_a_thread(true, 3 << 10), "");
+    EXPECT_EQ(said_by_a_thread(false, 450), "") << "less than half a MiB";
+    EXPECT_THAT(said_by_a_thread(false, 640),
                 testing::MatchesRegex("cairn: stack \"thread\": [0-9]+ bytes without a t_scope, "
                                       "which stay until the thread ends\n"));
-    EXPECT_EQ(said_by_a_thread(false), "");
+    EXPECT_EQ(said_by_a_thread(false, 3 << 10), "");
 }
 
 TEST(ThreadStack, NewIsZeroAndAligned)
