@@ -1,7 +1,8 @@
 /* Serving the clients of the control socket: see control_socket.h.
  *
  *   client    line incomplete --newline--> answered --all sent--> line incomplete
- *             no progress for CONTROL_STALL_MS with an incomplete line or an unsent answer: dropped
+ *             no progress for CONTROL_STALL_MS with an incomplete line or an unsent answer:
+ * dropped; only the time counts in which this process waits for its clients
  *
  * A client with an unsent answer is not read, so no client has more than one answer. Each round
  * answers one line of each client, so no client delays the others for long. After an answer that
@@ -20,7 +21,10 @@
 #include <errno.h>
 #include <string.h>
 
-enum { REFUSED_REST_MS = 250 };
+enum {
+    REFUSED_REST_MS = 250,
+    LONGEST_REST_MS = 60000, /* an answer also takes the time in which the process is stopped */
+};
 
 struct control_place control_place;
 
@@ -28,6 +32,7 @@ struct client {
     struct os_own_file file;            /* number -1: the place is free */
     bool last;                          /* the connection is closed after this answer */
     uint64_t heard_ms;                  /* time of the last progress */
+    uint64_t stalled_ms;                /* time waited for it since then, without rests */
     size_t held;                        /* bytes of `line` */
     size_t length;                      /* bytes of `answer`; 0: none is being sent */
     size_t sent;                        /* bytes of `answer` that were sent */
@@ -168,6 +173,12 @@ void control_forget(bool served)
     store_relaxed(&control_place.owner, 0u);
 }
 
+static void control_socket_note_progress(struct client *client, uint64_t now_ms)
+{
+    client->heard_ms = now_ms;
+    client->stalled_ms = 0;
+}
+
 /* Accepts a connection. If all places are taken, the client with the oldest progress is dropped. */
 static void control_socket_welcome(uint64_t now_ms)
 {
@@ -188,7 +199,7 @@ static void control_socket_welcome(uint64_t now_ms)
     if (os_file_own(&place->file, file) != 0)
         return;
     place->last = false;
-    place->heard_ms = now_ms;
+    control_socket_note_progress(place, now_ms);
     place->held = place->length = place->sent = 0;
 }
 
@@ -203,7 +214,7 @@ static void control_socket_send_on(struct client *client, uint64_t now_ms)
         control_socket_drop(client);
         return;
     }
-    client->heard_ms = now_ms;
+    control_socket_note_progress(client, now_ms);
     client->sent += (size_t)sent;
     if (client->sent < client->length)
         return;
@@ -225,7 +236,8 @@ static void control_socket_answer_line(struct client *client, char *end, uint64_
     memmove(client->line, client->line + used, client->held - used);
     client->held -= used;
     uint64_t end_us = os_now_us();
-    control.rest_until_us = end_us + CONTROL_REST_FACTOR * (end_us - start_us);
+    uint64_t rest_us = CONTROL_REST_FACTOR * (end_us - start_us);
+    control.rest_until_us = end_us + smaller_of(rest_us, 1000 * LONGEST_REST_MS);
     control_socket_send_on(client, now_ms);
 }
 
@@ -256,19 +268,26 @@ static void control_socket_receive(struct client *client, uint64_t now_ms)
         control_socket_drop(client);
         return;
     }
-    client->heard_ms = now_ms;
+    control_socket_note_progress(client, now_ms);
     client->held += (size_t)got;
     (void)control_socket_answer_held(client, now_ms);
 }
 
+/* Counts the time that was waited for the clients. */
+static void control_socket_count_wait(uint64_t waited_ms)
+{
+    for (unsigned i = 0; control_socket_listens() && i < CONTROL_CLIENTS; i++)
+        control.clients[i].stalled_ms += waited_ms;
+}
+
 /* Drops the clients that made no progress for CONTROL_STALL_MS, unless they are idle between
  * requests. */
-static void control_socket_drop_stalled(uint64_t now_ms)
+static void control_socket_drop_stalled(void)
 {
-    for (unsigned i = 0; i < CONTROL_CLIENTS; i++) {
+    for (unsigned i = 0; control_socket_listens() && i < CONTROL_CLIENTS; i++) {
         struct client *client = &control.clients[i];
         bool owes = control_socket_is_there(client) && (client->length != 0 || client->held != 0);
-        if (owes && now_ms - client->heard_ms >= CONTROL_STALL_MS)
+        if (owes && client->stalled_ms >= CONTROL_STALL_MS)
             control_socket_drop(client);
     }
 }
@@ -353,8 +372,10 @@ void control_serve(uint64_t until_ms, int event)
         os_wait_for(entries, count, (unsigned)wait);
         if (entries[0].ready)
             return;
-        control_socket_serve_ready(entries, of, count, os_now_ms());
-        if (control_socket_listens())
-            control_socket_drop_stalled(os_now_ms());
+        uint64_t waited = os_now_ms();
+        if (!rests)
+            control_socket_count_wait(waited - now);
+        control_socket_serve_ready(entries, of, count, waited);
+        control_socket_drop_stalled();
     }
 }

@@ -201,6 +201,17 @@ TEST_F(ControlSocket, AFloodGetsAFifthOfAProcessor)
     EXPECT_LE(count, elapsed_ms / 50 + 2);
 }
 
+// The answer and its rest together last longer than CONTROL_STALL_MS.
+TEST_F(ControlSocket, ARestOfTheServerEndsNoConnection)
+{
+    takes_ms = 1100;
+    const int client = connect_client();
+    say(client, "first\nsecond\n");
+    EXPECT_EQ(hear(client), "first");
+    takes_ms = 0;
+    EXPECT_EQ(hear(client), "second");
+}
+
 TEST_F(ControlSocket, AnyBytes)
 {
     const int client = connect_client();
