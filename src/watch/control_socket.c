@@ -23,6 +23,7 @@
 
 enum {
     REFUSED_REST_MS = 250,
+    END_WAIT_MS = 1000,      /* most time that the end of the process waits for another thread */
     LONGEST_REST_MS = 60000, /* an answer also takes the time in which the process is stopped */
 };
 
@@ -50,6 +51,8 @@ static struct {
     uint64_t rest_until_us;         /* no client is answered before this time */
     bool inherits;                  /* the parent of this process has a socket */
     uint32_t parent;                /* the parent when control_open was called last */
+    /* atomic: claimed while the file is made or removed, and for good once the process ends */
+    uint32_t file_busy;
 } control = {.listener = {.number = -1}};
 
 /* Whether the socket is open. */
@@ -94,11 +97,12 @@ static bool control_socket_make_path(char *to)
     return true;
 }
 
-int control_open(void)
+/* Opens the socket.
+ *
+ * Locking: control.file_busy claimed. */
+static int control_socket_open(void)
 {
     char path[CONTROL_FULL_PATH_BYTES] = "";
-    if (!control_is_wanted() || control_socket_listens())
-        return 0;
     control.parent = os_parent_id();
     size_t bytes = align_up(CONTROL_CLIENTS * sizeof(struct client), os_page_size());
     if (control.clients == NULL)
@@ -122,8 +126,20 @@ int control_open(void)
         return error_of_own;
     (void)os_path_identify(path, &control.socket);
     memcpy(control_place.path, path, sizeof path);
-    store_release(&control_place.owner, os_process_id()); /* pairs with control_remove */
+    store_release(&control_place.owner,
+                  os_process_id()); /* pairs with control_socket_remove_file */
     return 0;
+}
+
+int control_open(void)
+{
+    if (!control_is_wanted() || control_socket_listens())
+        return 0;
+    if (!os_claim(&control.file_busy, 0))
+        return -EBUSY; /* the process ends */
+    int error = control_socket_open();
+    os_unclaim(&control.file_busy);
+    return error;
 }
 
 void control_retry(void)
@@ -143,22 +159,32 @@ static void control_socket_drop(struct client *client)
         (void)os_purge(from, (size_t)(to - from));
 }
 
-at_process_end void control_remove(void)
+/* Removes the file, if this process owns it.
+ *
+ * Locking: control.file_busy claimed. */
+static void control_socket_remove_file(void)
 {
-    if (load_relaxed(&control_place.owner) == 0)
-        return; /* no file to remove, so no system call for the process number */
     uint32_t own = os_process_id();
-    /* Acquire: pairs with control_open. Another process may have replaced the file. */
+    /* Acquire: pairs with control_socket_open. Another process may have replaced the file. */
     if (compare_swap_acq_rel(&control_place.owner, &own, 0u) &&
         os_path_is(control_place.path, &control.socket))
         (void)os_file_remove(control_place.path);
 }
 
+/* Another thread may be making or removing the file. The claim is kept, so that no thread makes a
+ * file that none would remove. */
+at_process_end void control_remove(void)
+{
+    if (control_is_wanted() && os_claim(&control.file_busy, END_WAIT_MS))
+        control_socket_remove_file();
+}
+
 void control_close(void)
 {
-    if (!control_socket_listens())
-        return;
-    control_remove();
+    if (!control_socket_listens() || !os_claim(&control.file_busy, 0))
+        return; /* without the claim the process ends, and control_remove removes the file */
+    control_socket_remove_file();
+    os_unclaim(&control.file_busy);
     control_forget(false);
     control.inherits = false;
 }

@@ -66,7 +66,8 @@ void control_serve(uint64_t until_ms, int event);
  * path. */
 void control_forget(bool served);
 
-/* Removes the file of the socket when the process ends.
+/* Removes the file of the socket when the process ends. From then on control_open fails with
+ * -EBUSY.
  *
  * Threads: any. */
 void control_remove(void);

@@ -247,6 +247,23 @@ TEST_F(ControlSocket, AChildSaysNothingOfWhatItsParentHasSince)
     EXPECT_EQ(access(path_.c_str(), F_OK), 0);
 }
 
+// The thread that opens the socket still runs while the process ends.
+TEST_F(ControlSocket, NoneIsOpenedOnceTheProcessEnds)
+{
+    const std::string path = path_ + ".child";
+    const pid_t child = fork();
+    if (child == 0) {
+        control_forget(false);
+        control_configure(path.c_str(), path.size(), answer);
+        control_remove();
+        _exit(control_open() == -EBUSY ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_NE(unlink(path.c_str()), 0) << "no process is left that would remove the file";
+}
+
 // Two processes that find a socket without a server may replace it one after the other.
 TEST_F(ControlSocket, AFileThatAnotherProcessHasReplacedStays)
 {
