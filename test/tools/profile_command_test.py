@@ -399,6 +399,37 @@ class ProfileTest(browser.PageCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("the dump was cut", result.stdout)
 
+    def test_an_empty_dump_is_one_that_was_cut(self):
+        cut = self.path("began.123.1")
+        for content in ("", "cairn-pro"):
+            cut.write_text(content)
+            self.assertEqual((read(cut).pid, read(cut).is_whole), (123, False))
+        result = cairn(cut)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("the dump was cut", result.stdout)
+        result = cairn(self.before, cut)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("keep_small", result.stdout)
+
+    def test_a_cut_dump_does_not_hide_a_whole_one(self):
+        for process, content in (("$$", ""), ("$$", "cairn-profile 1\nprocess 1"),
+                                 ("99999999", "")):
+            result = cairn("run", "--lib", LIBRARY, "--interval", INTERVAL, "--", "/bin/sh", "-c",
+                           f'printf %s "$1" > "${{CAIRN_OPTIONS##*profile_file:}}.{process}.9"; '
+                           'exec "$0"', PROGRAM, content)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("keep_small", result.stdout)
+            self.assertIn("1 dump was cut", result.stderr)
+
+    def test_the_longest_cut_dump_counts_without_a_whole_one(self):
+        text, pid = self.before.read_text(), read(self.before).pid
+        begin, end = self.path(f"part.{pid}.1"), self.path(f"part.{pid}.2")
+        begin.write_text(text[:len(text) // 2])
+        end.write_text("")
+        text = cairn(begin, end).stdout
+        self.assertRegex(text, rf"^process {pid} \(profile_target\)")
+        self.assertIn("the dump was cut", text)
+
     def test_a_program_that_leaves_none(self):
         result = cairn("run", "--lib", LIBRARY, "--", "/bin/sh", "-c", "kill -9 $$")
         self.assertEqual(result.returncode, 2)

@@ -154,6 +154,7 @@ class PushTest(unittest.TestCase):
                 ("http://127.0.0.1:1", [self.dump], "Connection refused"),
                 (self.url + "/other", [self.dump], "HTTP 404"),
                 (self.url, [__file__], "not a dump"),
+                (self.url, ["/dev/null"], "without its first lines"),
                 (self.url, ["/bin/true"], "not a core file"),
                 (self.url, [self.dump, "--label", "service_name=x"], "is reserved")):
             done = self.push(*arguments, url=url)

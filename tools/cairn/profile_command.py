@@ -202,11 +202,33 @@ def _dumps(prefix):
     return [found[key] for key in sorted(found)]
 
 
+def _last(paths):
+    """(the last whole dump of a process, or the longest one, and the number of cut dumps after it)
+    """
+    cut = []
+    for path in reversed(paths):
+        profile = read(path)
+        if profile.is_whole:
+            return profile, len(cut)
+        cut.append(profile)
+    return newest(cut)[-1], 0
+
+
 def _of_program(own, paths):
-    """(the program's profile merged with those of the workers that it forked, other processes)"""
-    others = newest([read(path) for path in paths])
-    workers = [profile for profile in others if is_forked(own, profile)]
-    return merged([own, *workers]), len(others) - len(workers)
+    """(the program's profile merged with those of the workers that it forked, other processes, cut
+    dumps that do not count)"""
+    profile, cut = _last(own)
+    all_others = [read(path) for path in paths]
+    others = newest(all_others)
+    workers = [other for other in others if is_forked(profile, other)]
+    cut += sum(not each.is_whole and each not in workers for each in all_others)
+    return merged([profile, *workers]), len(others) - len(workers), cut
+
+
+def _note_cut(cut):
+    if cut:
+        note(f"{cut} dump{'s were' if cut != 1 else ' was'} cut: the last whole one of each "
+             "process counts")
 
 
 def _no_profile(name, status):
@@ -260,13 +282,13 @@ def run(
         own = [path for path in dumps if path.name.startswith(f"{place.name}.{pid}.")]
         if not own:
             raise UserError(_no_profile(command[0], status))
-        profile, others = _of_program(
-            read(own[-1]), [path for path in dumps if path not in own])
+        profile, others, cut = _of_program(own, [path for path in dumps if path not in own])
         symbols = Symbols(profile)
         if not _write_all(profile, symbols, targets, not allocated) and not as_json:
             print_top(profile, symbols, not allocated, top, depth)
         if as_json:
             out.file.write(to_json(profile, symbols))
+        _note_cut(cut)
         if prefix:
             note(f"{len(dumps)} dump{'s' if len(dumps) != 1 else ''}: {place}.*")
         elif others:

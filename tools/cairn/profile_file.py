@@ -4,6 +4,7 @@
 import dataclasses
 import os
 import pathlib
+import re
 import time
 
 from cairn.errors import UserError, os_sentence
@@ -87,6 +88,7 @@ class Profile:  # pylint: disable=too-many-instance-attributes
     modules: list = dataclasses.field(default_factory=list)
     processes: int = 1  # number of processes in it
     is_whole: bool = False
+    lines: int = 0  # of its text
 
     @property
     def is_of_process(self):
@@ -167,13 +169,16 @@ class _Reader:
 
 
 def _parse(path, text, written_ns):
+    """Parses a dump. A process that is killed while it writes leaves only the beginning, or an
+    empty file."""
     lines = text.split("\n")
-    if lines[0] != FIRST:
+    if lines[0] != FIRST and not FIRST.startswith(text):
         if lines[0].startswith("cairn-profile "):
             raise UserError(f"{path}: a dump of another version of Cairn ({lines[0]}): use the "
                             "tool that came with it")
         raise UserError(f"{path}: not a dump of Cairn's heap profiler")
     reader = _Reader(path, written_ns)
+    reader.profile.lines = len(lines)
     for number, text in enumerate(lines[1:], 2):
         try:
             reader.line(text)
@@ -188,9 +193,13 @@ def read(path):
     """Reads the profile in a file; a truncated dump is read as far as possible."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return _parse(path, file.read(), os.fstat(file.fileno()).st_mtime_ns)
+            profile = _parse(path, file.read(), os.fstat(file.fileno()).st_mtime_ns)
     except OSError as error:
         raise UserError(os_sentence(error)) from error
+    named = re.search(r"\.(\d+)\.\d+$", profile.path)  # PATH.PROCESS.NUMBER
+    if not profile.pid and named:
+        profile.pid = int(named[1])
+    return profile
 
 
 def _is_core(path):

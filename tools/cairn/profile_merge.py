@@ -87,10 +87,15 @@ def merged(profiles):
 
 
 def newest(profiles):
-    """The latest profile of each process."""
-    found = {}
+    """The latest profile of each process. The longest truncated one of a process counts if it has
+    no other."""
+    found, cut = {}, {}
     for profile in profiles:
-        key = (profile.pid, profile.program, profile.maps[0].start if profile.maps else 0)
-        if key not in found or found[key].time_ms <= profile.time_ms:
-            found[key] = profile
-    return list(found.values())
+        if profile.is_whole or profile.unreadable:
+            key = (profile.pid, profile.program, profile.maps[0].start if profile.maps else 0)
+            if key not in found or found[key].time_ms <= profile.time_ms:
+                found[key] = profile
+        elif profile.pid not in cut or cut[profile.pid].lines <= profile.lines:
+            cut[profile.pid] = profile
+    whole = {profile.pid for profile in found.values()}
+    return [*found.values(), *(cut[pid] for pid in cut if pid not in whole)]

@@ -16,6 +16,8 @@ NOISE = 2  # standard errors; chance causes a larger change in one case of twent
 
 def opening(profile):
     """The sentence that identifies the profile."""
+    if not profile.version:
+        return f"{profile.path}: a dump without its first lines"
     process = f"process {profile.pid} ({profile.program})"
     reason = REASONS.get(profile.reason, profile.reason)
     if profile.processes > 1:

@@ -112,6 +112,8 @@ def push(
     output.check_folders("--symbols", symbols)
     for source in sources:
         profile = read_any(source)
+        if not profile.version:
+            raise UserError(f"{source}: a dump without its first lines")
         found = Symbols(profile, symbols or ())
         for remark in found.remarks:
             note(remark)
