@@ -106,6 +106,49 @@ class EndTest(unittest.TestCase):
         self.assertEqual(result.returncode, 3)
         self.assertRegex(result.stdout, r"^process \d+ \(sh\), ended: Cairn ")
 
+    def test_a_high_status_is_no_signal(self):
+        for status in (129, 255):
+            result = cairn("leaks", "run", "--", "sh", "-c", f"exit {status}")
+            self.assertEqual(result.returncode, status)
+            self.assertRegex(result.stdout, r"^process \d+ \(sh\), ended: Cairn ")
+        result = cairn("leaks", "run", "--", "sh", "-c", "exec /no/such/program 2> /dev/null")
+        self.assertEqual(result.returncode, 127)
+
+
+class InterruptTest(unittest.TestCase):
+    def start(self, script):
+        """The tool, and the number of the program that it runs, which waits for its input."""
+        waiting, writing = os.pipe()
+        self.addCleanup(os.close, writing)
+        tool = subprocess.Popen([str(COMMAND), "leaks", "run", "--", "sh", "-c",
+                                 f"{script} echo $$; read line"], text=True, env=ENVIRONMENT,
+                                stdin=waiting, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        os.close(waiting)
+        self.addCleanup(tool.communicate)
+        self.addCleanup(tool.kill)
+        return tool, int(tool.stdout.readline())
+
+    def test_the_signal_is_passed_on(self):
+        for number, name in ((signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")):
+            tool, _ = self.start("")
+            tool.send_signal(number)
+            output, errors = tool.communicate(timeout=60)
+            self.assertEqual((tool.returncode, errors), (128 + number, ""))
+            self.assertRegex(output, rf"^process \d+ \(sh\), ended by {name}: Cairn ")
+
+    def test_the_second_one_ends_a_program_that_ignores_it(self):
+        tool, pid = self.start("trap '' TERM HUP;")
+        for _ in range(100):
+            tool.send_signal(signal.SIGTERM)
+            try:
+                tool.wait(0.3)
+                break
+            except subprocess.TimeoutExpired:
+                pass
+        self.assertEqual(tool.wait(0), 128 + signal.SIGTERM)
+        with self.assertRaises(ProcessLookupError):
+            os.kill(pid, 0)
+
 
 class NamesTest(unittest.TestCase):
     def check_groups(self, text):

@@ -3,19 +3,19 @@
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
 
 from cairn import files
 from cairn.errors import UserError, ending
 from cairn.look import cut_remarks, rows_of
-from cairn.measure import with_cairn
+from cairn.measure import run_through, with_cairn
 from cairn.profile_file import Map
 from cairn.profile_symbols import Symbols, demangle
 from cairn.texts import bytes_text
 
 TRACE_LIMIT = "4G"
-SIGNAL_STATUS = 128
 
 
 class Site:  # pylint: disable=too-few-public-methods
@@ -211,11 +211,6 @@ def _trace_of(pid, prefix):
     return found[max(found)] if found else None
 
 
-def _ending(status):
-    """How the program of cairn-look at-end ended, which reports a signal as a shell does."""
-    return ending(SIGNAL_STATUS - status if status > SIGNAL_STATUS else status)
-
-
 def at_end(command, library):
     """Runs a program on Cairn. Returns its lost blocks at its end with their stacks, and its exit
     status."""
@@ -223,21 +218,20 @@ def at_end(command, library):
         report, prefix = pathlib.Path(folder) / "report", pathlib.Path(folder) / "trace"
         environment = with_cairn(library, f"trace:{prefix},trace_limit:{TRACE_LIMIT}")
         environment["CAIRN_LOOK_PRELOAD"] = environment.pop("LD_PRELOAD")
-        with subprocess.Popen([files.program("cairn-look"), "at-end", str(report), *command],
-                              env=environment) as process:
-            while process.poll() is None:
-                try:
-                    process.wait()
-                except KeyboardInterrupt:  # the interrupt reaches the program too
-                    continue
-        if not report.is_file() or not report.stat().st_size:
-            raise UserError(f"{os.path.basename(command[0])} {_ending(process.returncode)} before "
-                            "its heap could be read: see its messages above")
-        lost = Lost(rows_of(report.read_text(encoding="utf-8", errors="surrogateescape")))
+        report.touch()
+        _, status = run_through([files.program("cairn-look"), "at-end", str(report), *command],
+                                environment, signal.SIGUSR1)
+        rows = rows_of(report.read_text(encoding="utf-8", errors="surrogateescape"))
+        number = dict(rows).get("end", {}).get("signal", 0)
+        end = ending(-number or status)
+        if "target" not in dict(rows):
+            raise UserError(f"{os.path.basename(command[0])} {end} before its heap could be read: "
+                            "see its messages above")
+        lost = Lost(rows)
         lost.target["state"] = "Z"  # the process has ended since
-        if process.returncode > SIGNAL_STATUS:
-            lost.target["end"] = _ending(process.returncode).removeprefix("was ")
+        if number:
+            lost.target["end"] = end.removeprefix("was ")
         trace = _trace_of(lost.target["pid"], prefix)
         if trace is not None:
             lost.take_trace(trace)
-        return lost, process.returncode
+        return lost, status

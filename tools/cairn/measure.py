@@ -71,14 +71,15 @@ def with_cairn(library, options):
             "CAIRN_OPTIONS": options_value(options)}
 
 
-def run_through(command, environment):
+def run_through(command, environment, last_signal=signal.SIGKILL):
     """Runs the command with the tool's own input and output to its end. Returns its process number
     and exit status. The first interrupt ends the command, and the tool continues with its results;
-    the second one kills the command and ends the tool."""
+    the second one kills the command, with `last_signal`, and ends the tool."""
     # An interrupt between the start of the command and the `try` below would leave the command
-    # without its tool. So both signals are blocked in between. The command itself begins with the
+    # without its tool. So the signals are blocked in between. The command itself begins with the
     # former mask.
-    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM,
+                                                       signal.SIGHUP})
     try:
         process = subprocess.Popen(
             command, env=environment,
@@ -98,7 +99,7 @@ def run_through(command, environment):
             try:
                 os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
             except KeyboardInterrupt:
-                process.kill()
+                process.send_signal(last_signal)
                 raise
     return process.pid, process.returncode
 

@@ -5,7 +5,8 @@
 // call exit. A thread that ends otherwise ends the process: it called exit(), which has run the
 // registered functions, it received a signal, or another thread did so. Then each thread stops on
 // its way out, and its registers and stack are roots as before. A program that replaces itself by
-// exec stays the traced one; programs that it starts are not examined.
+// exec stays the traced one; programs that it starts are not examined. SIGTERM and SIGHUP are
+// passed on to the program, and SIGUSR1 kills it. The last line of the file says how it ended.
 #define _GNU_SOURCE
 #include "look.h"
 
@@ -41,8 +42,8 @@ static void report_lost(struct target *target, int thread, const char *path)
         fail("cannot write %s: %s", path, strerror(errno));
 }
 
-// Starts the program, which waits until this process has seized it.
-static int start(char **command)
+// Starts the program with this signal mask. It waits until this process has seized it.
+static int start(char **command, const sigset_t *mask)
 {
     int ready[2];
     char byte;
@@ -52,6 +53,7 @@ static int start(char **command)
     if (pid < 0)
         fail("cannot start %s: %s", command[0], strerror(errno));
     if (pid == 0) {
+        (void)sigprocmask(SIG_SETMASK, mask, NULL);
         (void)close(ready[1]);
         (void)!read(ready[0], &byte, 1);
         const char *preload = getenv("CAIRN_LOOK_PRELOAD"); // this program itself runs without it
@@ -69,11 +71,35 @@ static int start(char **command)
     return pid;
 }
 
-// Ignores the signals of the terminal: they reach the program too, which decides how to react.
-static void ignore_signals(void)
+static pid_t program;
+
+static void pass_on(int signal)
 {
+    int error = errno;
+    (void)kill(program, signal == SIGUSR1 ? SIGKILL : signal);
+    errno = error;
+}
+
+static sigset_t passed_signals(void)
+{
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGHUP);
+    (void)sigaddset(&set, SIGUSR1);
+    return set;
+}
+
+// Passes signals on. Ignores those of the terminal: they reach the program too, which decides how
+// to react.
+static void handle_signals(void)
+{
+    struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
     (void)signal(SIGINT, SIG_IGN);
     (void)signal(SIGQUIT, SIG_IGN);
+    (void)sigaction(SIGTERM, &action, NULL);
+    (void)sigaction(SIGHUP, &action, NULL);
+    (void)sigaction(SIGUSR1, &action, NULL);
 }
 
 // Lets a stopped thread continue, with the signal that stopped it.
@@ -123,27 +149,41 @@ static void end_all(int pid, int thread, const char *report)
         (void)ptrace(PTRACE_CONT, stopped[i], NULL, NULL);
 }
 
+// Writes how the program ended. Returns: its status as a shell reports it.
+static int write_end(const char *report, int status)
+{
+    int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    int code = signal ? 128 + signal : WEXITSTATUS(status);
+    FILE *file = fopen(report, "ae");
+    if (file == NULL || fprintf(file, "end\tstatus=%d\tsignal=%d\n", code, signal) < 0 ||
+        fclose(file) != 0)
+        fail("cannot write %s: %s", report, strerror(errno));
+    return code;
+}
+
 int leaks_at_end(const char *report, char **command)
 {
-    int pid = start(command), status;
+    int status;
     bool is_reported = false;
-    ignore_signals();
+    sigset_t passed = passed_signals(), former;
+    (void)sigprocmask(SIG_BLOCK, &passed, &former);
+    program = start(command, &former);
+    handle_signals();
+    (void)sigprocmask(SIG_SETMASK, &former, NULL);
     for (;;) {
         int thread = waitpid(-1, &status, __WALL);
         if (thread < 0 && errno == EINTR)
             continue;
         if (thread < 0)
             fail("cannot start %s: %s", command[0], strerror(errno));
-        if (thread == pid && WIFEXITED(status))
-            return WEXITSTATUS(status);
-        if (thread == pid && WIFSIGNALED(status))
-            return 128 + WTERMSIG(status);
+        if (thread == program && (WIFEXITED(status) || WIFSIGNALED(status)))
+            return write_end(report, status);
         if (!WIFSTOPPED(status))
             continue;
         if (status >> 16 == PTRACE_EVENT_EXIT && !is_reported &&
-            (!is_in_exit(thread) || count_threads(pid) == 1)) {
+            (!is_in_exit(thread) || count_threads(program) == 1)) {
             is_reported = true;
-            end_all(pid, thread, report);
+            end_all(program, thread, report);
         } else {
             go_on(thread, status);
         }
