@@ -61,6 +61,23 @@ class TraceTest(unittest.TestCase):
                          [2000 * step for step in range(1, 101)])
         self.assertEqual(len({event["stack"] for event in churned}), 1)
 
+    def test_only_the_user_can_read_it(self):
+        self.file.write_text("an older trace")
+        self.file.chmod(0o644)
+        self.trace("churn", "10", "fork", options=["--all"])
+        modes = {path.stat().st_mode & 0o777 for path in self.file.parent.iterdir()}
+        self.assertEqual(modes, {0o600})
+
+    def test_a_process_that_outlives_the_tool_leaves_no_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = pathlib.Path(folder) / "pipe"
+            os.mkfifo(pipe)
+            done = self.cairn("-o", self.file, "--lib", LIBRARY, "--", "sh", "-c",
+                              '(exec > "$1"; exec "$0" churn 10) > /dev/null 2>&1 &', PROGRAM, pipe)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            pipe.read_bytes()  # until that process has ended
+        self.assertEqual([each.name for each in self.file.parent.iterdir()], ["a.trace"])
+
     def test_a_killed_program_loses_nothing(self):
         done = self.trace("churn", "5000", "kill", status=137)
         self.assertIn("was ended by SIGKILL", done.stdout)

@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 from typing import List, Optional
 
 import typer
@@ -81,24 +82,24 @@ def _compress(path, target):
     small = path.stat().st_size <= SMALL_BYTES
     command = next((command for command in (SMALL_COMPRESSORS if small else COMPRESSORS)
                     if shutil.which(command[0])), None)
-
-    def fill(new):
-        with open(new, "wb") as file:
-            if not _compress_columns(path, command, file):
-                file.seek(0)
-                file.truncate()
-                with open(path, "rb") as rows:
-                    subprocess.run(command, stdin=rows, stdout=file, check=True,
-                                   stderr=subprocess.DEVNULL)
+    new = path.with_name(f"{path.name}.new")
     if command:
         try:
-            output.replace(target, fill)
+            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                if not _compress_columns(path, command, file):
+                    file.seek(0)
+                    file.truncate()
+                    with open(path, "rb") as rows:
+                        subprocess.run(command, stdin=rows, stdout=file, check=True,
+                                       stderr=subprocess.DEVNULL)
+            new.replace(target)
             path.unlink()
             return
         except (OSError, subprocess.CalledProcessError) as error:
             words = os_sentence(error) if isinstance(error, OSError) else \
                 f"{command[0]} failed, as when the disk is full"
             note(f"cairn trace: {target}: kept without compression: {words}")
+            new.unlink(missing_ok=True)
     path.replace(target)
 
 
@@ -199,11 +200,12 @@ def run(
     library = files.preloaded_library(lib, hardened)
     program.check_preloadable(command[0], [library])
     target = target.resolve()
-    prefix = target.with_name(f".{target.name}.{os.getpid()}")
-    if "," in str(prefix):
+    if "," in str(target):
         raise UserError(f"-o {target}: the path cannot contain a comma")
-    environment = with_cairn(library, f"trace:{prefix},trace_limit:{limit}")
+    folder = pathlib.Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
+        prefix = folder / "trace"
+        environment = with_cairn(library, f"trace:{prefix},trace_limit:{limit}")
         pid, status = run_through(command, environment)
         traces = _traces(prefix)
         own = max((key for key in traces if key[0] == pid), default=None)
@@ -212,8 +214,7 @@ def run(
                             "options were rejected (see above)")
         others = _keep(traces, own, target, every)
     finally:
-        for path in _traces(prefix).values():
-            path.unlink()
+        shutil.rmtree(folder, ignore_errors=True)
     summary, damage = _summary(target)
     if summary["state"] not in ("ended", "cut") and status < 0:
         summary["state"] = ending(status)
