@@ -199,6 +199,10 @@ class RefusalTest(unittest.TestCase):
         self.check_refused("--growing can be combined only with --json", os.getpid(),
                            "--growing", 1, "--hold")
 
+    def test_how_long_it_can_wait(self):
+        for seconds in ("nan", "inf", "1e12", "0"):
+            self.check_refused("--growing .*: write between", os.getpid(), "--growing", seconds)
+
 
 if __name__ == "__main__":
     unittest.main()

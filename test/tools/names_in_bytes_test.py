@@ -9,9 +9,12 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+from unittest import mock
 
 from tool_path import TOOLS
 
+from cairn.advise_summary import _maps
+from cairn.lost_blocks import _read_trace
 from cairn.texts import ESCAPED, json_text
 
 COMMAND = TOOLS / "bin" / "cairn"
@@ -38,6 +41,17 @@ class TextsTest(unittest.TestCase):
                 self.assertIn("errors=\"surrogateescape\"", call, path.name)
             self.assertNotIn('errors="replace"', text.replace('"ascii", errors="replace"', ""),
                              path.name)
+
+
+class LinesTest(unittest.TestCase):
+    NAME = "/bin/a\x85b\u2028c\rd"  # signs at which str.splitlines ends a line
+
+    def test_a_line_of_a_trace_ends_only_at_a_newline(self):
+        maps = _maps(f"version 3\nmap 0x1000 0x2000 0x0 ab {self.NAME}\n")
+        self.assertEqual([each.path for each in maps], [self.NAME])
+        done = subprocess.CompletedProcess([], 0, self.NAME.encode(), b"")
+        with mock.patch("subprocess.run", return_value=done):
+            self.assertEqual(_read_trace("a.trace"), self.NAME)
 
 
 class CommandsTest(unittest.TestCase):

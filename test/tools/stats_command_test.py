@@ -81,6 +81,7 @@ class StatsTest(unittest.TestCase):
 
     def test_what_it_refuses(self):
         for arguments in ((self.process.pid, "--watch", "0"), (4194304,),
+                          *((self.process.pid, "--watch", each) for each in ("nan", "inf", "1e10")),
                           (self.process.pid, "--json", "--prometheus")):
             result = stats(*arguments)
             self.assertEqual((result.returncode, result.stdout), (2, ""))

@@ -43,7 +43,7 @@ class _Mapped:
 
 def _maps(text):
     found = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         words = line.split(" ", 5)
         if words[0] == "map" and len(words) == 6:
             start, end, offset = (int(word, 16) for word in words[1:4])

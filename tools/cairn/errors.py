@@ -5,12 +5,20 @@ import functools
 import signal
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+LONGEST_S = 1e6
 
 
 class UserError(Exception):
     """An error that the user can correct; its text is shown without a traceback."""
 
     status = 2
+
+
+def check_seconds(option, seconds, shortest):
+    """Raises UserError for a time that is too short, or longer than the system can wait."""
+    if not shortest <= seconds <= LONGEST_S:
+        raise UserError(f"{option} {seconds:g}: write between {shortest} and {LONGEST_S:.0f} "
+                        "seconds")
 
 
 class Interrupt(KeyboardInterrupt):

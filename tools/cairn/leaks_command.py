@@ -11,7 +11,7 @@ from rich.text import Text
 
 from cairn import files, html_page, output, profile_names, program
 from cairn.console import INDENT, columns, out, print_json, say
-from cairn.errors import UserError, as_sentences
+from cairn.errors import UserError, as_sentences, check_seconds
 from cairn.look import Census, look
 from cairn.lost_blocks import Lost, at_end, contents
 from cairn.texts import bytes_text, target_text
@@ -23,6 +23,7 @@ GROUPS_SHOWN = 16
 STACKS_SHOWN = 3  # of a group
 ALLOCATED_COLUMNS = len("allocated by  (100 samples)")
 FOUND_STATUS = 1
+SHORTEST_GROWING_S = 0.01
 
 
 def _table(title, *columns):
@@ -149,6 +150,7 @@ def _growth(target, seconds):
 
 
 def _print_growth(target, seconds, as_json):
+    check_seconds("--growing", seconds, SHORTEST_GROWING_S)
     head, rows = _growth(target, seconds)
     if as_json:
         print_json({"target": head, "seconds": seconds, "growing": rows})
@@ -235,8 +237,7 @@ def leaks(  # pylint: disable=too-many-arguments, too-many-positional-arguments
         trace: Path = typer.Option(None, "--trace", metavar="FILE", show_default=False,
                                    help="Take the blocks' allocation stacks from a trace of the "
                                    "process."),
-        growing: float = typer.Option(None, "--growing", metavar="SECONDS", min=0.01,
-                                      show_default=False,
+        growing: float = typer.Option(None, "--growing", metavar="SECONDS", show_default=False,
                                       help="Instead, show the block sizes with more live blocks "
                                            "after SECONDS."),
         page: Path = typer.Option(None, "--html", metavar="FILE", show_default=False,

@@ -101,7 +101,7 @@ class Lost:
         listed."""
         wanted = {row["address"]: row for row in (*self.leaks, *self.held)}
         numbers, sites, maps = set(), [], []
-        for line in _read_trace(path).splitlines():
+        for line in _read_trace(path).split("\n"):
             kind, *words = line.split("\t")
             if kind == "block":  # they come before the stacks
                 address, _, number = words
@@ -194,11 +194,10 @@ def _read_trace(path):
     """The live blocks at the end of a trace, their stacks and the mapped files. A trace that is
     still written or was truncated is read as far as possible."""
     done = subprocess.run([files.program("cairn-trace"), "live", str(path)], check=False,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          errors="surrogateescape")
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode and not done.stdout:
-        raise UserError(done.stderr.strip() or f"cannot read {path}")
-    return done.stdout
+        raise UserError(os.fsdecode(done.stderr).strip() or f"cannot read {path}")
+    return os.fsdecode(done.stdout)
 
 
 def _trace_of(pid, prefix):

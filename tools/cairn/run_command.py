@@ -16,11 +16,10 @@ from rich.text import Text
 from cairn import (allocator_libraries, compare, files, measure, output, probe, program, report,
                    server_load, server_ready, server_report)
 from cairn.console import columns, note, out, progress, say
-from cairn.errors import UserError, as_sentences, os_sentence, signal_name, status_of
+from cairn.errors import LONGEST_S, UserError, as_sentences, os_sentence, signal_name, status_of
 
 SYSTEM, OURS = "system", "Cairn"
 UNITS_S = {"ms": 1e-3, "s": 1, "": 1, "m": 60, "h": 3600}
-LONGEST_S = 1e6
 INSTALLED = "installed"
 FOR_SERVICES = "background:on"
 PIPED_COLUMNS = 100  # of curves in an output that is no terminal

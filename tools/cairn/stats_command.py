@@ -7,7 +7,7 @@ from rich.table import Table
 
 from cairn import metrics, other_malloc, output, stats_record
 from cairn.console import out, print_json, say
-from cairn.errors import Interrupted, UserError, as_sentences
+from cairn.errors import Interrupted, UserError, as_sentences, check_seconds
 from cairn.look import Census, NoCairn
 from cairn.texts import bytes_text, target_text
 
@@ -85,8 +85,8 @@ def _check_options(target, watch, record, page, forms):
     if forms + is_of_many > 1:
         raise UserError("--prometheus and --json cannot be combined with each other, --watch or "
                         "--html")
-    if watch is not None and not watch >= SHORTEST_SECONDS:
-        raise UserError(f"--watch must be at least {SHORTEST_SECONDS} seconds")
+    if watch is not None:
+        check_seconds("--watch", watch, SHORTEST_SECONDS)
     if record is not None and watch is None:
         raise UserError("--record needs --watch SECONDS")
     if page is not None and watch is None and not stats_record.is_record(target):

@@ -49,13 +49,13 @@ def _read(mode, path, *more):
     """The output of cairn-trace for a trace, and its message about damage."""
     try:
         done = subprocess.run([files.program("cairn-trace"), mode, str(path), *more], check=False,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              errors="surrogateescape")
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     except OSError as error:
         raise UserError(f"cairn-trace: {os_sentence(error)}") from error
+    damage = os.fsdecode(done.stderr).strip()
     if done.returncode and not done.stdout:
-        raise UserError(done.stderr.strip() or f"cannot read {path}")
-    return done.stdout, done.stderr.strip()
+        raise UserError(damage or f"cannot read {path}")
+    return os.fsdecode(done.stdout), damage
 
 
 def _summary(path):
@@ -117,7 +117,7 @@ def _bundle(path, folder):
     """Copies the files that the trace's code came from, and their separate debug data."""
     text, _ = _read("text", path)
     copied = set()
-    for line in text.splitlines():
+    for line in text.split("\n"):
         words = line.split(" ", 5)
         if words[0] != "map" or len(words) != 6 or words[4] == "-" or words[5] in copied:
             continue
