@@ -112,6 +112,17 @@ class CommandsTest(unittest.TestCase):
             finally:
                 process.kill()
 
+    def test_a_newline_in_the_name_of_a_process(self):
+        program = self.folder / "a\nb"
+        shutil.copy(PROGRAM, program)
+        with subprocess.Popen([program, "stop"], stdout=subprocess.DEVNULL, env={
+                **os.environ, "LD_PRELOAD": LIBRARY}) as process:
+            try:
+                os.waitpid(process.pid, os.WUNTRACED)
+                self.assertIn("(a?b), stopped", self.cairn("stats", str(process.pid)))
+            finally:
+                process.kill()
+
     def test_sentences(self):
         for arguments in (["run", "--lib", "{}", "--", "true"], ["run", "--stdin", "{}", "true"],
                           ["run", "--on", "{}", "true"], ["leaks", "run", "--", "./{}"],

@@ -46,12 +46,11 @@ static noreturn void refuse(int pid)
 
 static void read_state(struct target *target)
 {
-    char line[512] = "";
+    char line[512];
     FILE *file = open_text(target->pid, "stat");
     if (file == NULL)
         refuse(target->pid);
-    if (fgets(line, sizeof line, file) == NULL)
-        line[0] = '\0';
+    line[fread(line, 1, sizeof line - 1, file)] = '\0'; // the name may contain a newline
     (void)fclose(file);
     char *start = strchr(line, '(');
     char *end = strrchr(line, ')');
