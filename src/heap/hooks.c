@@ -149,21 +149,20 @@ void *hooks_trace_block(void *block, size_t asked_bytes, size_t alignment_bytes,
     return block;
 }
 
-/* The old block of a traced resize of this thread, until it is freed; or NULL. Its free is no
- * event: the beginning of the resize was one. */
-static thread_local_word void *resized_block;
-
-void free_hooked(struct span *span, void *block)
+void hooks_resize_frees(struct span *span, void *block)
 {
-    const struct heap_tracer *tracer = hooks_tracer_now();
-    if (block == resized_block)
-        resized_block = NULL;
-    else if (tracer)
-        tracer->freed(block, false);
     const struct heap_profiler *profiler = load_relaxed(&heap_hooks.profiler);
     if (profiler)
         profiler->freed(block);
     hooks_set_mark(span, block, false);
+}
+
+void free_hooked(struct span *span, void *block)
+{
+    const struct heap_tracer *tracer = hooks_tracer_now();
+    if (tracer)
+        tracer->freed(block, false);
+    hooks_resize_frees(span, block);
 }
 
 /* The new name of the sample is an address with the lowest bit set, which is no block's because
@@ -186,20 +185,16 @@ void hooks_release_sample(const struct span *span, void *name, bool resumes)
         profiler->freed(name);
 }
 
-void *hooks_resize_begin(void *block)
+void hooks_resize_begin(void *block)
 {
     const struct heap_tracer *tracer = hooks_tracer_now();
-    void *outer = resized_block;
     if (tracer)
         tracer->freed(block, true);
-    resized_block = block;
-    return outer;
 }
 
-void hooks_resize_end(void *block, void *now, size_t asked_bytes, void *outer)
+void hooks_resize_end(void *block, void *now, size_t asked_bytes)
 {
     const struct heap_tracer *tracer = hooks_tracer_now();
-    resized_block = outer;
     if (tracer == NULL)
         return;
     if (now && now != block)

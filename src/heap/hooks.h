@@ -158,13 +158,14 @@ void *hooks_hold_sample(const struct span *span);
  * Locking: large_lock held. */
 void hooks_release_sample(const struct span *span, void *name, bool resumes);
 
-/* Begins a traced resize of any block, before the block may move. Only while heap_is_traced. Until
- * hooks_resize_end this thread's free of the block is not reported.
- * Returns: the block whose resize this one interrupts, or NULL. */
-void *hooks_resize_begin(void *block);
-/* Ends a traced resize. `outer` is the result of hooks_resize_begin. `now` is the block's new
- * address, or NULL if the resize failed. */
-void hooks_resize_end(void *block, void *now, size_t asked_bytes, void *outer);
+/* Begins a traced resize of any block, before the block may move. Only while heap_is_traced. */
+void hooks_resize_begin(void *block);
+/* Ends the sample and the mark of a block. If a resize has moved the block, this comes before its
+ * free, which is then no event.
+ * Locking: large_lock held, if it is a large block that other threads may free. */
+void hooks_resize_frees(struct span *span, void *block);
+/* Ends a traced resize. `now` is the block's new address, or NULL if the resize failed. */
+void hooks_resize_end(void *block, void *now, size_t asked_bytes);
 /* Reports a resize in place, which has no reported beginning. */
 void hooks_resize_stays(void *block, size_t asked_bytes);
 

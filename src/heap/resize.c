@@ -65,9 +65,31 @@ inline_always void resize_free_old(void *pointer, size_t block_bytes, const void
         free_fast(pointer);
 }
 
-/* Moves a block within its private heap, or within the general heap if `private_heap` is NULL. */
+/* Locks a large block. Dies if another thread has freed or locked it. */
+static void resize_lock(struct span *span, const void *pointer, const char *operation)
+{
+    if (unlikely(!large_lock(span, pointer)))
+        report_bad_pointer(pointer, operation);
+}
+
+/* Ends the mark of a traced block that is freed next. Only the thread that holds the lock may write
+ * that of a large block: after a free the field belongs to the page layer. */
+static seldom_called void resize_end_mark(void *pointer)
+{
+    struct span *span = page_map_find(pointer);
+    bool is_large = !span_is_slab(span) && span->tag != SPAN_GUARDED;
+    if (is_large)
+        resize_lock(span, pointer, "realloc");
+    hooks_resize_frees(span, pointer);
+    if (is_large)
+        large_unlock(span);
+}
+
+/* Moves a block within its private heap, or within the general heap if `private_heap` is NULL. The
+ * free is a part of a traced resize. */
 static no_inline void *resize_move(struct private_heap *private_heap, void *pointer,
-                                   size_t old_bytes, size_t size_bytes, size_t block_bytes)
+                                   size_t old_bytes, size_t size_bytes, size_t block_bytes,
+                                   bool is_traced)
 {
     void *block =
         private_heap ? private_heap_alloc(private_heap, size_bytes, 1)
@@ -75,6 +97,8 @@ static no_inline void *resize_move(struct private_heap *private_heap, void *poin
     if (block == NULL)
         return NULL;
     memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
+    if (unlikely(is_traced))
+        resize_end_mark(pointer);
     resize_free_old(pointer, block_bytes, block);
     return block;
 }
@@ -85,7 +109,7 @@ static no_inline void *resize_move(struct private_heap *private_heap, void *poin
 static no_inline void *resize_move_own(const struct span *slab, void *pointer, size_t old_bytes,
                                        size_t size_bytes, heap_resize_failed *failed)
 {
-    void *block = resize_move(NULL, pointer, old_bytes, size_bytes, slab->size_bytes);
+    void *block = resize_move(NULL, pointer, old_bytes, size_bytes, slab->size_bytes, false);
     return likely(block != NULL) ? block : failed(pointer, size_bytes);
 }
 
@@ -108,17 +132,10 @@ static no_inline void *resize_locked(struct span *span, size_t size_bytes, bool 
     return block;
 }
 
-/* Locks a large block. Dies if another thread has freed or locked it. */
-static void resize_lock(struct span *span, const void *pointer, const char *operation)
-{
-    if (unlikely(!large_lock(span, pointer)))
-        report_bad_pointer(pointer, operation);
-}
-
 /* Resizes a large block. The old block stays locked while it is copied, because its pages become
  * another block's as soon as it is freed. Its memory is purged during the copy (pages_move_bytes).
  * Locking: none held. */
-static void *resize_large(struct span *span, void *pointer, size_t size_bytes)
+static void *resize_large(struct span *span, void *pointer, size_t size_bytes, bool is_traced)
 {
     resize_lock(span, pointer, "realloc");
     void *block = resize_locked(span, size_bytes, true);
@@ -126,6 +143,8 @@ static void *resize_large(struct span *span, void *pointer, size_t size_bytes)
     struct span *fresh = moves ? large_allocate_growing(size_bytes) : NULL;
     if (fresh)
         pages_move_bytes(fresh, span, smaller_of((size_t)span->pages << PAGE_SHIFT, size_bytes));
+    if (fresh && is_traced)
+        hooks_resize_frees(span, pointer);
     large_unlock(span);
     if (fresh == NULL)
         return block;
@@ -160,14 +179,15 @@ static no_inline void *resize_slow(void *pointer, size_t size_bytes, heap_resize
             hooks_resize_stays(pointer, size_bytes);
         return pointer;
     }
-    void *outer = is_traced ? hooks_resize_begin(pointer) : NULL;
+    if (is_traced)
+        hooks_resize_begin(pointer);
     bool is_large =
         !span_is_slab(span) && span->tag != SPAN_GUARDED && size_bytes > MEDIUM_REQUEST_MAX;
-    void *block = is_large ? resize_large(span, pointer, size_bytes) : NULL;
+    void *block = is_large ? resize_large(span, pointer, size_bytes, is_traced) : NULL;
     if (block == NULL && (!is_large || private_heap))
-        block = resize_move(private_heap, pointer, old_bytes, size_bytes, block_bytes);
+        block = resize_move(private_heap, pointer, old_bytes, size_bytes, block_bytes, is_traced);
     if (is_traced)
-        hooks_resize_end(pointer, block, size_bytes, outer);
+        hooks_resize_end(pointer, block, size_bytes);
     return likely(block != NULL) ? block : failed(pointer, size_bytes);
 }
 
@@ -310,10 +330,13 @@ void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes)
     memset((char *)block + kept, 0, size_bytes - kept);
     if (likely(block != pointer)) /* resize_free_old reports that case */
         resize_wipe(pointer, old_bytes);
-    void *outer = is_traced ? hooks_resize_begin(pointer) : NULL;
+    if (is_traced) {
+        hooks_resize_begin(pointer);
+        resize_end_mark(pointer);
+    }
     resize_free_old(pointer, block_bytes, block);
     if (is_traced)
-        hooks_resize_end(pointer, block, size_bytes, outer);
+        hooks_resize_end(pointer, block, size_bytes);
     return block;
 }
 

@@ -314,7 +314,8 @@ bool pages_purge_due(void)
 {
     uint64_t now = os_now_us();
     uint64_t before = exchange_acq_rel(&due.us, now);
-    uint64_t passed = now > before ? smaller_of(now - before, (uint64_t)PURGE_MAX_US) : 0;
+    uint64_t passed =
+        before != 0 && now > before ? smaller_of(now - before, (uint64_t)PURGE_MAX_US) : 0;
     size_t bound = larger_of(PURGE_STEP_PAGES, (size_t)passed * PURGE_STEP_PAGES / 1000);
     size_t purged = 0;
     for (unsigned i = 0; i < shard_count() && purged < bound; i++)
