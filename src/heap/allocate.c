@@ -1,6 +1,5 @@
 /* The slow half of malloc, and zeroed and aligned blocks. The fast half is fast.h. The calls from
  * there to the page layer:
- *
  *   malloc_cached -> malloc_uncached -> heap_take -> heap_take_slow   a small block: the usual case
  *                                    -> malloc_general                all other requests
  *                                    -> malloc_hooked                 while a hook is on (hooks.h)
@@ -30,8 +29,7 @@ static no_inline void *malloc_take_hooked(struct heap *heap, unsigned class, siz
 }
 
 /* A block of the class for a request of that size and alignment, in any state of the thread: a
- * thread without a heap gets one, or borrows one for this call.
- * Returns: NULL when out of memory. */
+ * thread without a heap gets one, or borrows one for this call. */
 static no_inline void *malloc_take_block(unsigned class, size_t size_bytes, size_t alignment_bytes)
 {
     struct heap *heap = thread_heap;
@@ -55,8 +53,7 @@ static no_inline void *malloc_take_block(unsigned class, size_t size_bytes, size
 /* A large block: a run that this thread has just freed, a kept mapping, or a new run. A kept
  * mapping serves no zeroed request, because clearing it would touch all of its pages. A new block
  * that need not read zero will probably be written in full, so the pages may become huge pages. A
- * thread that has only large blocks gets a heap as well, which keeps their runs.
- * Returns: NULL when out of memory. */
+ * thread that has only large blocks gets a heap as well, which keeps their runs. */
 static no_inline void *malloc_take_large(size_t size_bytes, size_t alignment_bytes, bool zeroed)
 {
     alignment_bytes = larger_of(alignment_bytes, PAGE_BYTES);
@@ -83,8 +80,7 @@ static no_inline void *malloc_take_large(size_t size_bytes, size_t alignment_byt
 }
 
 /* Any request, seen by guards and the profiler, but not by the tracer. `zeroed` concerns large
- * blocks only: the caller clears the others.
- * Returns: NULL when out of memory. */
+ * blocks only: the caller clears the others. */
 static no_inline void *malloc_general(size_t size_bytes, size_t alignment_bytes, bool zeroed)
 {
     void *block = NULL;

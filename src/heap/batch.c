@@ -6,9 +6,7 @@
  * src/CMakeLists.txt. */
 #include "heap/heap.h"
 
-/* Takes up to `count` free slots of the slab.
- * Returns: the number of blocks taken.
- * Locking: heap held. */
+/* Takes up to `count` free slots of the slab, and returns their number. Locking: heap held. */
 static size_t batch_take_run(struct span *slab, size_t count, void **blocks)
 {
     uint8_t *links = slab_link(slab, 0);
@@ -36,8 +34,7 @@ size_t heap_allocate_batch(size_t count, size_t size_bytes, void **blocks)
 {
     size_t taken = 0;
     while (taken < count) {
-        /* A block is allocated alone if its class has no slab with room, or is diverted or packed.
-         */
+        /* Allocated alone if the class has no slab with room, or is diverted or packed. */
         if (!config_hardened && likely(size_bytes <= SMALL_BLOCK_MAX)) {
             struct heap *heap = thread_heap;
             struct span *slab = heap->current[heap->small_class[size_bytes]];
@@ -54,8 +51,7 @@ size_t heap_allocate_batch(size_t count, size_t size_bytes, void **blocks)
     return taken;
 }
 
-/* Frees blocks of the slab, up to the first that is in another slab or needs the general path.
- * Returns: the number of blocks freed.
+/* Frees blocks up to the first one of another slab or of the general path. Returns: their number.
  * Threads: owner only. */
 static size_t batch_free_run(struct span *slab, size_t count, void *const *blocks)
 {

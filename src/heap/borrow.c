@@ -39,7 +39,6 @@ static void borrow_unlock(struct borrowed *borrowed)
     store_release(&borrowed->lock, (uint32_t)0); /* pairs with borrow_try_lock */
 }
 
-/* Finds the slab and the link byte of a borrowed block. */
 static uint8_t *borrow_link_of(void *block, struct span **slab)
 {
     *slab = page_map_find(block);
@@ -95,10 +94,10 @@ void *borrow_take(struct heap *heap, unsigned class)
 }
 
 /* How the threads run: the heap that came here last, the number of refills in a row that it made,
- * and eight times the moving average of such numbers (a new one counts for an eighth). Until
- * threads are seen to run at the same time they are taken to run in turn. All fields: any thread,
- * atomic; a race makes them slightly wrong. While threads run at the same time, a heap comes here
- * at each eighth refill only, because each of them takes the line from the others. */
+ * and eight times the moving average of such numbers. At first threads are taken to run in turn.
+ * All fields: any thread, atomic; a race makes them slightly wrong. While threads run at the same
+ * time, a heap comes here at each eighth refill only, because each takes the line from the
+ * others. */
 enum { ROW_MAX = 64, EIGHTH = 8 };
 static struct {
     const struct heap *heap;
@@ -153,7 +152,6 @@ bool borrow_is_due(struct heap *heap, unsigned class)
     return (in_turn || size_classes[class].size_bytes > PAGE_BYTES) && !borrow_waits(heap, class);
 }
 
-/* Notes a search for borrow_waits. */
 static void borrow_note_search(const struct heap *heap, struct borrowed *borrowed, bool found)
 {
     if (found || borrowed->turn != heap->borrow_turn)
@@ -171,14 +169,12 @@ static void borrow_push(struct borrowed *borrowed, void *block)
     store_relaxed(&borrowed->count, (uint8_t)(count + 1));
 }
 
-/* The blocks of the class that a supply may have. */
 static size_t borrow_most(unsigned class)
 {
     return smaller_of(BORROW_MAX, (size_t)BORROW_MAX_BYTES / size_classes[class].size_bytes);
 }
 
-/* Borrows the slots that say REMOTE of a slab that is in no mailbox and whose use word says PURGED,
- * or CURRENT. */
+/* Borrows the slots that say REMOTE of a slab that is in no mailbox and says PURGED or CURRENT. */
 static void borrow_take_slots(struct borrowed *to, struct span *slab, size_t most)
 {
     unsigned limit = (unsigned)load_relaxed(&slab->fresh_slot);
@@ -195,8 +191,7 @@ static void borrow_take_slots(struct borrowed *to, struct span *slab, size_t mos
 }
 
 /* Borrows slots of a slab whose use word this thread has changed from ASIDE to PURGED, and changes
- * it back. The purged pages of the slab count again, and are to be purged anew: see sweep_is_due.
- */
+ * it back. The purged pages of the slab count again, and are purged anew: see sweep_is_due. */
 static void borrow_of_aside(struct borrowed *to, struct span *slab, size_t most, bool *refused)
 {
     if (slab_take_given(slab, refused)) {

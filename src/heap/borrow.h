@@ -34,9 +34,7 @@
  * Fork. The child gives its supply back before it uses it. Blocks of its own slabs that other
  * threads had borrowed are found when it looks for lost posts (heap_look_after_fork); its heap
  * lends nothing before that is complete.
- *
- * Locking: heap held, for all functions without another tag.
- */
+ * Locking: heap held, for all functions without another tag. */
 #ifndef CAIRN_HEAP_BORROW_H
 #define CAIRN_HEAP_BORROW_H
 
@@ -56,8 +54,7 @@ void *borrow_take(struct heap *heap, unsigned size_class);
  * drained, of all heaps. */
 bool borrow_fill(struct heap *heap, unsigned size_class);
 
-/* Gives all borrowed blocks back to the heaps that own their slabs.
- * Threads: any. */
+/* Gives all borrowed blocks back to the heaps that own their slabs. Threads: any. */
 void borrow_return(struct heap *heap);
 
 /* Does that if the heap has borrowed nothing since the call before the last one.

@@ -11,7 +11,6 @@
  * Only free_sized_fast tests for NULL. Before a thread's first call and after its end `thread_heap`
  * points to a heap whose slabs have no slots, and the page map returns the null span for every
  * foreign address.
- *
  * Threads: the fast paths write only fields of the owner, and the link bytes of its blocks
  * (remote.c argues about races on these). Fields that other threads may read (`fresh_slot`, links)
  * are stored by relaxed atomics and read by load_folded, which cost no more than plain accesses.
@@ -29,8 +28,7 @@
 
 #include <string.h>
 
-/* Serves a request that the fast path does not serve.
- * Returns: NULL when out of memory. */
+/* Serves a request that the fast path does not serve. Returns: NULL when out of memory. */
 void *malloc_slow(size_t size_bytes);
 /* malloc_slow without a report to the tracer, for a resize. */
 void *malloc_slow_untraced(size_t size_bytes);
@@ -120,8 +118,7 @@ inline_always void *calloc_fast(size_t size_bytes, void *(*slow)(size_t))
     return memset(slab->base + fresh * slab->size_bytes, 0, size_bytes);
 }
 
-/* Frees a block of a slab that this thread's heap owns. Calls free_reject if the block is not LIVE.
- */
+/* Frees a block of a slab of this thread's heap. Calls free_reject if the block is not LIVE. */
 inline_always void free_own(void *pointer, struct span *slab)
 {
     /* Stored before validation to save a register; free_reject restores it. */
@@ -139,9 +136,8 @@ inline_always void free_own(void *pointer, struct span *slab)
         free_attend(slab);
 }
 
-/* Frees a pointer in the first `regions` of the REGION_COUNT regions of the page map; `beyond` gets
- * all others. With 0 regions the comparison that free needs anyway sends every pointer to `beyond`.
- */
+/* Frees a pointer in the first `regions` of the page map's REGION_COUNT regions. `beyond` gets all
+ * others: with 0 regions every pointer, by the comparison that free needs anyway. */
 inline_always void free_fast_within(void *pointer, size_t regions, void (*beyond)(void *))
 {
     if (unlikely((uintptr_t)pointer >> REGION_SHIFT >= regions)) {
@@ -160,7 +156,6 @@ inline_always void free_fast_within(void *pointer, size_t regions, void (*beyond
     free_own(pointer, slab);
 }
 
-/* Frees any pointer. */
 inline_always void free_fast(void *pointer)
 {
     if (config_hardened)

@@ -18,8 +18,7 @@ void free_reject(uint32_t slot, struct span *slab);
 
 /* malloc of hardened builds: serves small requests, and calls `slow` for the others. */
 void *harden_malloc(size_t size_bytes, void *(*slow)(size_t));
-/* Takes a block of the current slab of a medium class.
- * Returns: NULL when the slab has no free slot. */
+/* Takes a block of the current slab of a medium class; NULL when the slab has no free slot. */
 void *harden_malloc_medium(struct span *slab, size_t size_bytes);
 /* free of hardened builds, for any pointer. */
 void harden_free(void *pointer);

@@ -55,7 +55,6 @@ static struct round harden_round_start(struct heap *heap, const struct span *sla
     return (struct round){.slot = slot, .step = step, .count = count};
 }
 
-/* Returns the next slot of the walk. */
 inline_always uint8_t round_next(struct round *round)
 {
     unsigned slot = round->slot;
@@ -100,8 +99,6 @@ void harden_shuffle(struct heap *heap, struct span *slab)
 }
 
 void harden_seed(struct heap *heap) { heap->random = os_random(); }
-
-/* Canaries. */
 
 struct secrets secrets_of_process[sealed_count(struct secrets, 1)] sealed_data;
 sealed_fills(secrets_of_process);

@@ -2,7 +2,6 @@
  *
  * A canary is stored behind the requested bytes. The last word of the block is a canary too, with
  * the number of bytes between (the slack) in its upper 16 bits:
- *
  *   | requested bytes ... | canary | not checked | canary ^ slack << 48 |
  *                          `----------- slack -----´
  *
@@ -16,12 +15,10 @@
  * chosen at random. Only then its slot enters its slab's list, at the front or behind the first one
  * by a random bit. When it is handed out it must still be zero. So every free block of a slab is
  * zero, and so is a fresh slab.
- *
  * Threads: as in slab.h. The freeing thread checks the block, then marks it as freed, then zeroes
  * it. In another order a second free at the same instant would take the zeroes for an overflow, and
  * would zero a block that was handed out again meanwhile. The quarantine belongs to the holder of
- * the heap.
- */
+ * the heap. */
 #ifndef CAIRN_HEAP_HARDEN_H
 #define CAIRN_HEAP_HARDEN_H
 
@@ -42,15 +39,12 @@ void *harden_hand_out(void *block, size_t size_bytes);
  * calls this first. */
 size_t harden_size(struct span *slab, const void *block);
 
-/* Links all slots of a new slab in random order. Each one is drawn from the next slots around the
- * slab.
+/* Links all slots of a new slab in random order, each drawn from the next slots around the slab.
  * Locking: heap held. */
 void harden_shuffle(struct heap *heap, struct span *slab);
 
 /* Seeds the heap's random numbers from the system. */
 void harden_seed(struct heap *heap);
-
-/* Canaries, and checking and clearing blocks, inline for the fast paths of hardened builds. */
 
 /* In light builds the first word of a block that its own thread has freed: no processor takes it
  * for an address. So a call through a freed object, or an access through its first pointer, ends in
@@ -68,7 +62,6 @@ inline_always void block_spoil(char *block)
 enum { SLACK_SHIFT = 48 };
 static_check(MEDIUM_BLOCK_MAX < 1 << (64 - SLACK_SHIFT), "the slack has room above the canary");
 
-/* The two secret numbers of canaries. */
 struct secrets {
     uint64_t factor; /* const after init, odd */
     uint64_t mask;   /* const after init */
@@ -76,7 +69,6 @@ struct secrets {
 /* The secrets of this process. Const after canary_start. */
 extern hidden_data struct secrets secrets_of_process[sealed_count(struct secrets, 1)];
 
-/* The canary of a block. */
 inline_always uint64_t canary_of(const void *block)
 {
     const struct secrets *secrets = &secrets_of_process[0];
@@ -137,8 +129,7 @@ inline_always bool canary_shows(const char *block, size_t block_bytes, size_t si
     return likely((last | canary_counted(first, slack)) == 0);
 }
 
-/* Draws the secrets.
- * Threads: one, at the start. */
+/* Draws the secrets. Threads: one, at the start. */
 void canary_start(void);
 
 /* Dies because a canary is damaged. Reports a double free if another thread freed the block
@@ -160,7 +151,6 @@ inline_always size_t harden_slack(const struct span *slab, const char *block)
 /* Two words of a block, for checking and clearing it. */
 typedef uint64_t two_words __attribute__((vector_size(16), aligned(8), may_alias));
 
-/* Reads two words of a block. */
 inline_always two_words words_at(const char *block, size_t at)
 {
     return *(const two_words *)(const void *)(block + at);
@@ -183,8 +173,7 @@ inline_always bool block_is_zero(char *block, size_t size_bytes)
     return (any[0] | any[1]) == 0;
 }
 
-/* Whether a block that may be longer than a page is zero. A word of each page is accessed by a
- * write, because a fresh page that is read first would fault twice. */
+/* Does that for a block that may be longer than a page, with a write to each of its pages. */
 inline_always bool medium_is_zero(char *block, size_t size_bytes)
 {
     bool zero = is_zero_to_write(block + size_bytes - sizeof(uint64_t));
@@ -193,7 +182,6 @@ inline_always bool medium_is_zero(char *block, size_t size_bytes)
     return zero && block_is_zero(block, size_bytes);
 }
 
-/* Clears two words of a block. */
 inline_always void clear_words_at(char *block, size_t at)
 {
     *(two_words *)(void *)(block + at) = (two_words){0, 0};

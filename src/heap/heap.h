@@ -3,7 +3,6 @@
  *
  * Allocating functions return NULL when out of memory, or if the size is above PTRDIFF_MAX. Misuse
  * is reported: see misuse_report.h.
- *
  * Threads: any, at any time, also before constructors and after a thread's end. */
 #ifndef CAIRN_HEAP_HEAP_H
 #define CAIRN_HEAP_HEAP_H
@@ -17,7 +16,6 @@
 #include "heap/profiling.h"
 #include "heap/slab_lists.h"
 
-/* Allocates a block that reads zero. */
 void *heap_allocate_zeroed(size_t size_bytes);
 /* Allocates a block at a multiple of `alignment_bytes`, a power of two. */
 void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes);
@@ -30,8 +28,7 @@ void *heap_resize(void *pointer, size_t size_bytes);
 typedef void *heap_resize_failed(void *pointer, size_t size_bytes);
 void *heap_resize_or(void *pointer, size_t size_bytes, heap_resize_failed *failed);
 
-/* Resizes a block in place; `pointer` is not NULL.
- * Returns: whether the block has the size now. */
+/* Resizes a block in place; `pointer` is not NULL. Returns: whether the block has the size now. */
 bool heap_resize_in_place(void *pointer, size_t size_bytes);
 
 /* Allocates up to `count` blocks.

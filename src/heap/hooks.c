@@ -14,8 +14,6 @@ struct heap_hooks heap_hooks;
 /* These hooks divert all classes of all heaps. */
 enum { DIVERT_ALL = HOOK_TRACE | HOOK_DENSE_GUARDS };
 
-/* The table of classes. */
-
 /* The first size of class 0 in the table. Requests of 0 bytes always take the slow path where they
  * get zero-size blocks: their size maps to CLASS_COUNT. */
 enum { FIRST_SHOWN = config_zero_size_blocks ? CANARY_BYTES + 1 : 0 };
@@ -77,8 +75,6 @@ void hooks_verify(const struct heap *heap)
                        (hooks_is_diverted(heap, class) ? (unsigned)CLASS_COUNT : class));
 }
 
-/* On and off. */
-
 /* Updates the table of this thread's heap after these bits have changed. */
 static void hooks_follow(uint32_t changed)
 {
@@ -112,9 +108,7 @@ static const struct heap_tracer *hooks_tracer_now(void)
     return likely(heap_has_hook(HOOK_TRACE)) ? load_relaxed(&heap_hooks.tracer) : NULL;
 }
 
-/* Sets or removes the mark of a block. Blocks of packed slabs and zero-size blocks are never
- * marked.
- */
+/* Sets or removes the mark of a block. Packed and zero-size blocks are never marked. */
 static void hooks_set_mark(struct span *span, const void *block, bool marks)
 {
     if (!span_is_slab(span)) {
@@ -131,8 +125,6 @@ static void hooks_set_mark(struct span *span, const void *block, bool marks)
 }
 
 void hooks_mark(struct span *span, const void *block) { hooks_set_mark(span, block, true); }
-
-/* Blocks. */
 
 void *hooks_trace_block(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed)
 {
@@ -209,8 +201,6 @@ void hooks_resize_stays(void *block, size_t asked_bytes)
         tracer->resized(block, asked_bytes, false);
 }
 
-/* The choice of blocks to guard. */
-
 enum {
     /* Up to this interval, counting on the slow path costs less than choosing by diversion. */
     DENSE_INTERVAL_MAX = 1000,
@@ -231,8 +221,7 @@ static int64_t guard_next_interval(struct heap *heap)
     return 1 + (int64_t)(guard_random_word(heap) % span);
 }
 
-/* Counts blocks.
- * Returns: whether one of these blocks is to be guarded. */
+/* Counts blocks. Returns: whether one of these blocks is to be guarded. */
 static bool guard_count_down(struct heap *heap, unsigned blocks)
 {
     struct guard_choice *choice = &heap->guard_choice;

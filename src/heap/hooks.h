@@ -23,7 +23,6 @@
  * allocated, a free before it takes effect. A resize that may move the block reports its beginning
  * before another thread may get the old block, and then its end. Blocks of private heaps are not
  * reported, and neither is the free of a zero-size block without memory.
- *
  * Threads: a heap's table belongs to the holder of the heap. Any thread sets and clears hooks; the
  * tracer is set once, before other threads exist. After the tracer has stopped, other heaps correct
  * their tables with their next malloc of each class. */
@@ -99,15 +98,12 @@ inline_always bool heap_is_hooked(void) { return heap_has_hook(UINT32_MAX); }
 /* Whether the tracer is set, or was set. */
 inline_always bool heap_is_traced(void) { return heap_has_hook(HOOK_TRACE | HOOK_TRACED); }
 
-/* Sets bits. If this changes the diversion of all classes, this thread's heap follows at once. */
+/* Sets or clears bits. This thread's heap follows a changed diversion of all classes at once. */
 void hooks_set(uint32_t bits);
-/* Clears bits. If this changes the diversion of all classes, this thread's heap follows at once. */
 void hooks_clear(uint32_t bits);
 
-/* Turns the tracer on.
- * Threads: one, before other threads exist. */
+/* Turns the tracer on. Threads: one, before other threads exist. */
 void heap_trace_start(const struct heap_tracer *tracer);
-/* Turns the tracer off. */
 void heap_trace_stop(void);
 
 /* The table of classes. Locking: heap held, for all functions of this part. */
@@ -124,7 +120,6 @@ void heap_divert_class(struct heap *heap, unsigned size_class);
 /* Ends the diversion of a class for the guards. */
 void heap_divert_none(struct heap *heap);
 
-/* Whether the profiler diverts the class. */
 inline_always bool heap_profile_diverts(const struct heap *heap, unsigned size_class)
 {
     return heap->profiling != NULL && size_class < SMALL_CLASSES &&
@@ -133,8 +128,6 @@ inline_always bool heap_profile_diverts(const struct heap *heap, unsigned size_c
 
 /* Checks the table against the state of the hooks, with assertions. */
 void hooks_verify(const struct heap *heap);
-
-/* Blocks. */
 
 /* Marks a block, so that its free calls free_hooked. A block of a slab that another thread has
  * freed gets no mark.
@@ -145,8 +138,7 @@ void hooks_mark(struct span *span, const void *block);
  * Threads: any thread that is about to free the block. */
 void free_hooked(struct span *span, void *block);
 
-/* Reports a new block to the tracer and marks it.
- * Returns: the block. */
+/* Reports a new block to the tracer and marks it. Returns: the block. */
 void *hooks_trace_block(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed);
 
 /* Holds the sample of a large block before it is resized: the sample gets a name that no block has,
@@ -181,11 +173,9 @@ void hooks_resize_stays(void *block, size_t asked_bytes);
  * SMALL_BLOCK_MAX always take the slow path and are counted exactly. Large blocks are not guarded.
  */
 
-/* Turns guards on.
- * Threads: one, at the start. */
+/* Turns guards on. Threads: one, at the start. */
 void heap_set_guard(const struct heap_guard *guard);
 
-/* Whether guards are on. */
 inline_always bool heap_is_guarding(void) { return heap_has_hook(HOOK_GUARDS); }
 
 /* Allocates a guarded block if the request is chosen.

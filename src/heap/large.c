@@ -27,8 +27,7 @@ enum {
     GROWING_MAX_BYTES = 1 << 20,    /* above this a block that grows becomes a mapping */
 };
 
-/* Notes the requested size of a new block, if there is one.
- * Returns: `span`. */
+/* Notes the requested size of a new block, if there is one. Returns: `span`. */
 static struct span *large_note_asked(struct span *span, size_t size_bytes)
 {
     if (span)

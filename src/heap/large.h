@@ -1,7 +1,6 @@
 /* Large blocks: requests above MEDIUM_REQUEST_MAX. A block is a run of pages of an arena, or from
  * HUGE_MIN_BYTES on a mapping of its own. Blocks with an alignment of more than a page, which slabs
  * do not have, may be as small as a page.
- *
  * Threads: any thread may free a block. A free and a resize exchange the tag of the span, so one of
  * two threads that do so at the same time fails. */
 #ifndef CAIRN_HEAP_LARGE_H
@@ -18,9 +17,8 @@ inline_always size_t large_pages(size_t size_bytes)
     return config_guarded_blocks ? pages : run_round(pages);
 }
 
-/* Whether a run may stay as it is when its block gets another size: the number of pages for that
- * size, or a short run of which at least three quarters are filled, as in slabs of medium blocks.
- */
+/* Whether a run may stay when its block gets another size: it has the number of pages for that
+ * size, or is a short run of which at least three quarters are filled. */
 inline_always bool large_suits(const struct span *span, size_t size_bytes)
 {
     size_t pages = span->pages;
@@ -36,8 +34,7 @@ inline_always size_t large_least(size_t size_bytes, size_t alignment_bytes)
     return larger_of(size_bytes, alignment_bytes > PAGE_BYTES ? 1 : (size_t)MEDIUM_REQUEST_MAX + 1);
 }
 
-/* Allocates a block. `size_bytes` is the requested size, which may be small if the alignment is
- * large.
+/* Allocates a block. The requested `size_bytes` may be small if the alignment is large.
  * Returns: NULL when out of memory. */
 struct span *large_allocate(size_t size_bytes, size_t alignment_bytes);
 
@@ -45,8 +42,7 @@ struct span *large_allocate(size_t size_bytes, size_t alignment_bytes);
  * Returns: false, with nothing changed, when another thread freed it at the same time. */
 bool large_free(struct span *span, const void *block);
 
-/* Takes a kept run of this thread for a block of that size and alignment. The content of the block
- * is undefined.
+/* Takes a kept run of this thread for a block of that size and alignment, with undefined content.
  * Returns: NULL when none is kept.
  * Threads: owner only. */
 struct span *large_allocate_kept(size_t size_bytes, size_t alignment_bytes);
@@ -83,10 +79,8 @@ inline_always bool large_free_short(const void *pointer, struct span *span)
 
 /* Locks a block that other threads may free or resize: the tag becomes SPAN_RESIZED until
  * large_unlock.
- * Returns: false, with nothing changed, when another thread freed the block meanwhile, or has
- *     locked it. */
+ * Returns: false, with nothing changed, when another thread has freed or locked it. */
 bool large_lock(struct span *span, const void *block);
-/* Ends large_lock. */
 void large_unlock(struct span *span);
 
 /* Resizes a block in place or, if it `may_move`, a mapping by moving its page tables.

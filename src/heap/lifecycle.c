@@ -12,8 +12,7 @@
  *
  * The visit. Once a decay interval a thread visits all heaps, in parts: the runs and the borrowed
  * blocks that a heap keeps without use are given back, and the heap of an ended thread is drained.
- * Then it walks over the slabs (sweep.h).
- */
+ * Then it walks over the slabs (sweep.h). */
 #include "heap/lifecycle.h"
 
 #include "heap/harden.h"
@@ -34,8 +33,7 @@ static void (*private_heaps_fork)(void); /* atomic: called in the child of a for
 
 void heaps_on_fork(void (*in_child)(void)) { store_relaxed(&private_heaps_fork, in_child); }
 
-/* Makes a heap, which the caller holds.
- * Returns: NULL when out of memory. */
+/* Makes a heap, which the caller holds. Returns: NULL when out of memory. */
 static struct heap *heap_make(void)
 {
     struct heap *heap = meta_take(META_HOT, sizeof *heap);
@@ -201,8 +199,7 @@ static struct {
     bool walks;          /* visitor: the walk over the slabs is not complete */
 } cache_aligned visit;
 
-/* Does a part of the visit.
- * Returns: whether a part is left. */
+/* Does a part of the visit. Returns: whether a part is left. */
 static bool heaps_visit_part(void)
 {
     if (visit.generation != heap_generation || (visit.heap == NULL && !visit.walks)) {

@@ -2,8 +2,7 @@
  * end, and inherited through a fork (thread_heap.h). Also the visit to all heaps, and the start of
  * the heap layer.
  *
- * The heap layer must be started (heap_start) before any other call but heap_watch_threads.
- */
+ * The heap layer must be started (heap_start) before any other call but heap_watch_threads. */
 #ifndef CAIRN_HEAP_LIFECYCLE_H
 #define CAIRN_HEAP_LIFECYCLE_H
 
@@ -61,8 +60,7 @@ bool heaps_visit(bool interval_ends);
  * Threads: any, no lock held. */
 bool heaps_empty_run_caches(void);
 
-/* The tracer's state of the calling thread.
- * Returns: NULL where heap_enter does. */
+/* The tracer's state of the calling thread. Returns: NULL where heap_enter does. */
 struct traced_thread *heap_traced_thread(void);
 
 /* Starts the heap layer and the layers below, before the first block. Further calls do nothing.

@@ -1,8 +1,6 @@
 /* Draining the mailboxes of a heap, and what a fork lost of them: see the protocol in remote.c. To
  * collect a slab may change its state (slab.h).
- *
- * Locking: heap held, for all functions without another tag.
- */
+ * Locking: heap held, for all functions without another tag. */
 #ifndef CAIRN_HEAP_MAILBOX_H
 #define CAIRN_HEAP_MAILBOX_H
 
@@ -15,7 +13,6 @@ enum { DRAIN_SLABS = 64 };
  * Returns: true if fewer were collected, so that no slab is left. */
 bool heap_drain_some(struct heap *heap, size_t slabs);
 
-/* Collects all slabs in the mailboxes. */
 inline_always void heap_drain(struct heap *heap) { (void)heap_drain_some(heap, SIZE_MAX); }
 
 /* Empties the mailboxes of a private heap that ends. Their slabs are opened and not collected. */

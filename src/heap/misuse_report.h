@@ -6,7 +6,6 @@
  * With the option on_error:report the process continues after an invalid free, in builds without
  * hardening. Then the report returns, and the caller leaves the heap unchanged. After 100 reports
  * invalid frees are only counted. The text of each message is in docs/reference/MESSAGES.md.
- *
  * Threads: any. A check of a block that another thread frees at that time may find it in use or
  * free. */
 #ifndef CAIRN_HEAP_MISUSE_REPORT_H
@@ -20,8 +19,7 @@ void report_misuse(const char *operation, const char *format, ...) print_like(2,
 /* Ends the process, or counts an invalid free and returns, after the report was written. */
 void misuse_reported(const char *operation);
 
-/* Finds out what `pointer`, which is no block in use, is, and reports it as misuse of `operation`.
- */
+/* Finds out what the pointer is, which is no block in use, and reports misuse of `operation`. */
 void report_bad_pointer(const void *pointer, const char *operation) cold;
 
 /* Reports a free block of `size_bytes`. */

@@ -10,8 +10,7 @@
  * A second free may be late: the first one gave the slab back, and its header serves another slab.
  * Headers with a cold area of this size only ever serve packed slabs. The second free reads the
  * base and `fresh_slot` before it finds the heap still in the owner word, so it is late by the few
- * instructions from there to the OR.
- */
+ * instructions from there to the OR. */
 #include "heap/packed.h"
 
 #include "base/test_delay.h"

@@ -4,7 +4,6 @@
  * byte and its share of a header. Once a heap has PACKED_FROM_SLABS slabs of that class, such
  * requests are served from slabs of a class of their own, PACKED_CLASS (decision 9). Packed slabs
  * have the states, lists, mailboxes, sweeps and limits of all slabs (slab.h). Two things differ:
- *
  *   slot    64 blocks; `fresh_slot`, `capacity` and `frees_to_attention` count such slots
  *   link    a word of 64 bits, one for each block: set while the block is free
  *
@@ -26,8 +25,7 @@
  * out of the mailbox. The count is never too low, because no block of a slab that is aside is
  * handed out.
  *
- * Guarded, profiled and traced blocks are not packed: they have classes of 16 bytes and more.
- */
+ * Guarded, profiled and traced blocks are not packed: they have classes of 16 bytes and more. */
 #ifndef CAIRN_HEAP_PACKED_H
 #define CAIRN_HEAP_PACKED_H
 
@@ -50,8 +48,7 @@ inline_always bool packed_serves(struct heap *heap)
            (likely(heap->packs) || packed_turn_on(heap));
 }
 
-/* Takes a block of the word `head` of the current packed slab.
- * Returns: NULL if that word has none.
+/* Takes a block of word `head` of the current packed slab; NULL if that word has none.
  * Threads: owner only. */
 inline_always void *packed_take_at_hand(struct heap *heap)
 {
@@ -67,9 +64,7 @@ inline_always void *packed_take_at_hand(struct heap *heap)
     return slab_start(slab) + (word * 64 + lowest_bit(free)) * PACKED_BYTES;
 }
 
-/* Takes a block of a packed slab.
- * Returns: NULL when out of memory.
- * Threads: owner only. */
+/* Takes a block of a packed slab. Returns: NULL when out of memory. Threads: owner only. */
 void *packed_take(struct heap *heap);
 
 /* Frees a block of a packed slab that was `heap`'s when the caller read its owner. Dies unless

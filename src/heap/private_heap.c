@@ -27,7 +27,6 @@ static struct span *private_large_take_span(size_t size_bytes, size_t alignment_
     return span ? span : large_allocate(size_bytes, alignment_bytes);
 }
 
-/* Allocates a large block of the heap. */
 static void *private_large_alloc(struct private_heap *private_heap, size_t size_bytes,
                                  size_t alignment_bytes)
 {
@@ -63,8 +62,6 @@ static struct {
     struct private_heap *unused, *last; /* lock: linked by next_unused, the longest waiting first */
 } cache_aligned registry;
 
-/* Handles. */
-
 void *private_heap_handle(const struct private_heap *private_heap)
 {
     return (void *)((uintptr_t)private_heap | load_relaxed(&private_heap->serial));
@@ -94,9 +91,7 @@ bool private_heap_checks(struct private_heap *private_heap, const void *pointer,
     return false;
 }
 
-/* Reserves and takes a slab.
- * Returns: NULL when out of memory or above the limit.
- * Locking: none held. */
+/* Reserves and takes a slab; NULL when out of memory or above the limit. Locking: none held. */
 static struct span *private_heap_take_slab(struct private_heap *private_heap, unsigned class)
 {
     size_t bytes = private_heap_slab_bytes(class);
@@ -153,8 +148,6 @@ void *private_heap_alloc_zeroed(struct private_heap *private_heap, size_t size_b
         memset(block, 0, size_bytes);
     return block;
 }
-
-/* Beginning and end of heaps. */
 
 /* Calls `act` for each heap in use, with its lock held. */
 static void private_heaps_each(void (*act)(struct private_heap *private_heap))
@@ -237,8 +230,7 @@ static void private_heap_watch_registry(void)
     store_release(&registry.watched, true);
 }
 
-/* Makes a heap that is not in use.
- * Returns: NULL when out of memory. */
+/* Makes a heap that is not in use. Returns: NULL when out of memory. */
 static struct private_heap *private_heap_make(void)
 {
     struct private_heap *private_heap = meta_take(META_HOT, sizeof *private_heap);
@@ -337,8 +329,6 @@ void private_heap_end(struct private_heap *private_heap)
     store_relaxed(&private_heap->held_bytes, (size_t)0);
     private_heap_put_unused(private_heap);
 }
-
-/* Statistics and checks. */
 
 void private_heap_read_stats(struct private_heap *private_heap, cairn_private_heap_stats *stats)
 {

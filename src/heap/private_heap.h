@@ -22,7 +22,6 @@
  * Fork: fork holds all these locks (page/page.h), so every private heap is whole in the child.
  * Blocks that other threads freed while the kernel copied the pages are found as in a thread's own
  * heap (heap_look_after_fork).
- *
  * Threads: all operations may run together on one heap, except its end, with which no other may
  * run. They take the heap's lock themselves.
  *
@@ -33,25 +32,20 @@
 
 #include "heap/private_state.h"
 
-/* Makes a heap without blocks. */
 struct private_heap *private_heap_new(const cairn_private_heap_options *options);
 
 /* Ends the heap with all its blocks: a pointer to one of them is a wrong pointer afterwards. */
 void private_heap_end(struct private_heap *private_heap);
 
-/* The handle of the heap, which the program gets. */
 void *private_heap_handle(const struct private_heap *private_heap);
 /* The heap of a handle. Dies when that heap has ended. */
 struct private_heap *private_heap_of_handle(const void *handle);
 
-/* Allocates a block of the heap. */
 void *private_heap_alloc(struct private_heap *private_heap, size_t size_bytes,
                          size_t alignment_bytes);
-/* Allocates a block of the heap that reads zero. */
 void *private_heap_alloc_zeroed(struct private_heap *private_heap, size_t size_bytes);
 
-/* Checks that `pointer` is a block in use of the heap. Any other pointer is reported for
- * `operation`.
+/* Checks that `pointer` is a block in use of the heap, and reports any other for `operation`.
  * Returns: false after the report of an invalid free. */
 bool private_heap_checks(struct private_heap *private_heap, const void *pointer,
                          const char *operation);

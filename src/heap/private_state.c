@@ -89,8 +89,6 @@ void private_heap_verify(struct private_heap *private_heap)
     check_internal(bytes <= load_relaxed(&private_heap->held_bytes));
 }
 
-/* Notes of large blocks, and the limit. */
-
 static size_t private_state_span_bytes(const struct span *span)
 {
     return (size_t)span->pages << PAGE_SHIFT;

@@ -2,7 +2,6 @@
  * notes of its large blocks.
  *
  * Invariants (private_heap_verify): slab_bytes == bytes of `slabs`, slab_bytes <= held_bytes.
- *
  * Threads: the lock protects the struct heap inside. Each other field says what protects it. */
 #ifndef CAIRN_HEAP_PRIVATE_STATE_H
 #define CAIRN_HEAP_PRIVATE_STATE_H
@@ -48,27 +47,22 @@ inline_always size_t private_heap_slab_bytes(unsigned size_class)
                                           : (size_t)size_classes[size_class].pages << PAGE_SHIFT;
 }
 
-/* Adds a slab whose bytes are reserved to the list of all slabs.
- * Locking: the heap's lock held. */
+/* Adds a slab whose bytes are reserved to the list of all slabs. Locking: the heap's lock held. */
 void private_heap_list_slab(struct private_heap *private_heap, struct span *slab);
 
-/* The next slab of the heap. */
 inline_always struct span *private_heap_next_slab(const struct span *slab)
 {
     return slab_cold(slab)->of_heap.next;
 }
 
-/* Subtracts bytes from held_bytes. */
 void private_heap_unreserve(struct private_heap *private_heap, size_t bytes);
-/* Raises the peak to held_bytes. Called after the reserved bytes were taken; failed requests do not
- * count. */
+/* Raises the peak to held_bytes. Called once reserved bytes were taken: failures do not count. */
 void private_heap_note_peak(struct private_heap *private_heap);
 
 /* Sets the limit; 0 for none. */
 void private_heap_set_limit(struct private_heap *private_heap, size_t limit_bytes);
 
-/* Checks the heap and the invariants, with assertions.
- * Locking: the heap's lock held. */
+/* Checks the heap and the invariants, with assertions. Locking: the heap's lock held. */
 void private_heap_verify(struct private_heap *private_heap);
 
 /* The limit of a private heap, and the notes of its large blocks, which end with it.
@@ -76,7 +70,6 @@ void private_heap_verify(struct private_heap *private_heap);
  * Each large block has a note in metadata memory. The owner word of its span is the heap, and the
  * span's `next` is the note. Any thread takes spare notes, and a free makes the note spare again.
  * Notes are never given back: the list of all notes only grows, so any thread may walk over it.
- *
  * Threads: any; the functions lock the heap themselves unless a tag says otherwise. */
 
 struct large_note {
@@ -86,8 +79,7 @@ struct large_note {
     size_t bytes;                  /* atomic: length of the span */
 };
 
-/* The note of a large block of a private heap. No other module uses the field while the span is in
- * use. */
+/* The note of a large block of a private heap. No other module uses the field meanwhile. */
 inline_always struct large_note *private_heap_note_of(const struct span *span)
 {
     return (struct large_note *)(void *)span->next;
@@ -103,13 +95,11 @@ void private_heap_link_note(struct private_heap *private_heap, struct large_note
 /* Gives back a note that no block uses any more. */
 void private_heap_spare_note(struct private_heap *private_heap, struct large_note *note);
 
-/* The span of the note's block.
- * Returns: NULL if the note has no block in use. */
+/* The span of the note's block. Returns: NULL if the note has no block in use. */
 struct span *private_heap_noted(const struct private_heap *private_heap,
                                 const struct large_note *note);
 
-/* Removes a block that is being freed from its heap.
- * Threads: the thread that swapped the block's tag. */
+/* Removes a freed block from its heap. Threads: the one that swapped the block's tag. */
 void private_heap_lose_large(struct span *span);
 
 /* In the child of fork: makes all notes spare that have no block in use. Other threads of the
@@ -122,8 +112,8 @@ size_t private_heap_recount_large(struct private_heap *private_heap);
  * Returns: false when the limit does not allow it. */
 bool private_heap_reserve(struct private_heap *private_heap, size_t bytes);
 
-/* Reserves the growth of a large block to `pages` pages. `*counted_pages` gets the length that is
- * counted now.
+/* Reserves the growth of a large block to `pages` pages; `*counted_pages` gets the length counted
+ * now.
  * Returns: false when the limit does not allow it.
  * Locking: large_lock held for the block. */
 bool private_heap_begin_resize(struct span *span, size_t pages, size_t *counted_pages);

@@ -6,8 +6,7 @@
 #include "base/random.h"
 #include "os/process.h"
 
-/* The smallest grant. Below it a class is diverted, because a slow path after fewer frees costs
- * more. */
+/* The smallest grant. Below it a class is diverted: a slow path after fewer frees costs more. */
 enum { GRANT_MIN = 32 };
 
 static struct {
@@ -49,8 +48,7 @@ static int64_t profiling_draw(struct profiling *state, uint64_t size_bytes)
     return gap < (unsigned __int128)1 << 60 ? 1 + (int64_t)gap : (int64_t)1 << 60;
 }
 
-/* The current slab of a small class.
- * Returns: NULL if there is none, and for other classes. */
+/* The current slab of a small class. Returns: NULL if there is none, and for other classes. */
 static struct span *profiling_current_of(const struct heap *heap, unsigned class)
 {
     struct span *slab = heap->current[class];
@@ -93,8 +91,7 @@ static void profiling_grant(struct heap *heap, unsigned class, struct span *slab
     profiling_divert(heap, class, diverts);
 }
 
-/* Subtracts the mallocs since the last count from the clock. `until` is the slab's count of frees.
- */
+/* Subtracts the mallocs since the last count from the clock. `until` is the count of frees. */
 static void profiling_settle(struct heap *heap, unsigned class, unsigned until, unsigned free_slots)
 {
     struct profile_clock *clock = &heap->profiling->clocks[class];
@@ -138,9 +135,8 @@ static void profiling_begin(struct heap *heap, uint32_t epoch)
         profiling_draw_clock(heap, class);
 }
 
-/* The profiling state of the heap.
- * Returns: NULL while the profiler is off, or if the heap starts to follow it in this call. In the
- * latter case the caller's change is counted already. */
+/* The profiling state of the heap. NULL while the profiler is off, or if the heap starts to follow
+ * it in this call; then the caller's change is counted already. */
 static struct profiling *profiling_state_of(struct heap *heap)
 {
     if (heap->private_heap != NULL)
@@ -176,10 +172,7 @@ void heap_profile_start(const struct heap_profiler *profiler, uint64_t interval_
 
 void heap_profile_stop(void) { hooks_clear(HOOK_PROFILE); }
 
-/* Small classes' current slabs. */
-
-/* The clock of a small class.
- * Returns: NULL when profiling_state_of does, or while the class is diverted. */
+/* The clock of a small class; NULL when profiling_state_of is, or while the class is diverted. */
 static struct profile_clock *profiling_clock_of(struct heap *heap, unsigned class)
 {
     struct profiling *state = profiling_state_of(heap);
@@ -236,16 +229,13 @@ void heap_profile_collect(struct heap *heap, unsigned class, unsigned slots)
     profiling_watch(heap, class, clock);
 }
 
-/* Blocks. */
-
 static void profiling_sample(struct span *span, void *block, size_t asked_bytes, size_t size_bytes)
 {
     if (load_relaxed(&heap_hooks.profiler)->allocated(block, asked_bytes, size_bytes))
         hooks_mark(span, block);
 }
 
-/* Counts one malloc.
- * Returns: whether it is the one that is due. */
+/* Counts one malloc. Returns: whether it is the one that is due. */
 static bool profiling_count(struct heap *heap, unsigned class, bool guarded)
 {
     struct profile_clock *clock = &heap->profiling->clocks[class];

@@ -19,12 +19,10 @@
  * is too small for a useful grant, the class is diverted (hooks.h): each malloc takes the slow path
  * and is counted, up to the one that is due. Then a new number is drawn, and the class returns to
  * the fast path. A sample is an ordinary block with the mark of hooks.h.
- *
  * Threads: the profiler is set once. Any thread switches it and sets its interval; each heap
  * follows on its next slow path. The clocks of a heap belong to its holder. Any thread may free a
  * sample: it reports to the profiler first and then changes the link byte.
  * Locking: heap held, for functions without another tag.
- *
  * Not here: private heaps have no clocks, and their blocks are no samples. */
 #ifndef CAIRN_HEAP_PROFILING_H
 #define CAIRN_HEAP_PROFILING_H
@@ -36,8 +34,7 @@
  * Threads: any, one at a time. */
 void heap_profile_start(const struct heap_profiler *profiler, uint64_t interval_bytes,
                         uint64_t seed);
-/* Turns the profiler off.
- * Threads: any. */
+/* Turns the profiler off. Threads: any. */
 void heap_profile_stop(void);
 
 /* Notes that `frees_to_attention` of the class's current slab became 0 and was renewed. */

@@ -1,8 +1,6 @@
 /* The quarantine of full hardened builds: freed blocks wait in the heap until another freed block
  * takes their place, chosen at random. harden.h has the purpose.
- *
- * Locking: heap held, for all functions.
- */
+ * Locking: heap held, for all functions. */
 #ifndef CAIRN_HEAP_QUARANTINE_H
 #define CAIRN_HEAP_QUARANTINE_H
 

@@ -185,8 +185,7 @@ static bool refill_is_cheap_to_keep(const struct span *slab)
     return class_is_small(slab_class(slab)) && handed_out * slab->size_bytes <= PAGE_BYTES;
 }
 
-/* LISTED slabs stay as they are: an empty one that is in a mailbox is retired when it is collected.
- */
+/* LISTED slabs stay as they are: an empty one in a mailbox is retired when it is collected. */
 void heap_park(struct heap *heap, bool keeps_cheap)
 {
     (void)heap_drain_some(heap, DRAIN_SLABS);

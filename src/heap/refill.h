@@ -1,8 +1,6 @@
 /* Refilling a heap: a size class whose current slab is exhausted gets another one. Also giving back
  * the memory that a heap keeps without need.
- *
- * Locking: heap held, for all functions.
- */
+ * Locking: heap held, for all functions. */
 #ifndef CAIRN_HEAP_REFILL_H
 #define CAIRN_HEAP_REFILL_H
 
@@ -16,8 +14,7 @@
  * Returns: NULL when out of memory, or when a private heap has no slab with room. */
 void *heap_take_slow(struct heap *heap, unsigned size_class);
 
-/* Takes a block of the class's current slab.
- * Returns: NULL when the slab has none. */
+/* Takes a block of the class's current slab. Returns: NULL when the slab has none. */
 inline_always void *heap_take_current(struct heap *heap, unsigned size_class)
 {
     struct span *slab = heap->current[size_class];
@@ -27,8 +24,7 @@ inline_always void *heap_take_current(struct heap *heap, unsigned size_class)
     return block;
 }
 
-/* Takes a block of the class that is not guarded.
- * Returns: NULL when out of memory, or when a private heap has no slab with room. */
+/* Takes a block of the class that is not guarded; NULL when heap_take_slow returns it. */
 inline_always void *heap_take(struct heap *heap, unsigned size_class)
 {
     void *block = heap_take_current(heap, size_class);
@@ -43,8 +39,7 @@ void heap_gather(struct heap *heap, unsigned size_class);
  * Returns: NULL when out of memory, or when a private heap has no slab with room. */
 struct span *heap_refill(struct heap *heap, unsigned size_class);
 
-/* Gives back all memory that the heap keeps without need.
- * Cost: grows with the slabs in its mailboxes. */
+/* Gives back all memory kept without need. Cost: grows with the slabs in its mailboxes. */
 void heap_trim(struct heap *heap);
 
 /* Prepares the heap of a thread that ends: puts its current slabs aside, which retires the empty

@@ -57,8 +57,7 @@
  * process. The child's mailboxes are empty. The blocks that the parent's other threads had freed
  * are looked for when their heap needs a slab: see heap_look_after_fork.
  *
- * Slabs of inherited heaps have no owner that collects: thread_heap.h has their protocol.
- */
+ * Slabs of inherited heaps have no owner that collects: thread_heap.h has their protocol. */
 #include "heap/remote.h"
 
 #include "heap/harden.h"

@@ -1,9 +1,7 @@
 /* Frees of blocks whose slab another thread's heap owns. remote.c has the protocol and the
  * arguments that it loses no free and no slab.
- *
  * Threads: any, lock-free, unless a tag says otherwise; but only the owner calls remote_open,
- * remote_reopen and remote_move.
- */
+ * remote_reopen and remote_move. */
 #ifndef CAIRN_HEAP_REMOTE_H
 #define CAIRN_HEAP_REMOTE_H
 
@@ -23,8 +21,7 @@ inline_always uintptr_t remote_queued(const struct heap *heap)
 }
 
 /* Step (1) of remote.c: marks a block as freed by another thread.
- * Returns: false if the link byte does not say LIVE; then only `*link` has changed, to its value.
- */
+ * Returns: false if the link byte does not say LIVE; then only `*link` changes, to its value. */
 inline_always bool remote_mark(struct span *slab, unsigned slot, uint8_t *link)
 {
     *link = LINK_LIVE;
@@ -38,7 +35,6 @@ struct remote_place {
     unsigned slot;
     uint64_t limit;
 };
-/* Reads the place of a block. */
 inline_always struct remote_place remote_place_of(const struct span *slab, const void *pointer)
 {
     struct remote_place place = {(unsigned)slab_slot(slab, pointer),
@@ -89,20 +85,17 @@ inline_always void remote_reopen(struct heap *heap, struct span *slab)
  * Locking: both heaps held. */
 bool remote_move(struct heap *from, struct heap *to, struct span *slab);
 
-/* Pushes the slab to a mailbox of the heap that has it, which was `heap` when the caller read its
- * owner.
+/* Pushes the slab to a mailbox of its heap, which was `heap` when the caller read its owner.
  * Returns: false if the slab is in the mailbox already, or no heap has it any more. */
 bool remote_post(struct heap *heap, struct span *slab);
 
-/* The mailbox to which the slabs of a class are posted. */
 inline_always unsigned remote_mailbox(unsigned size_class) { return size_class % MAILBOXES; }
 
 /* Takes all slabs of a mailbox, linked by `mail_next`, or NULL. No other thread retires or collects
  * them until the caller has reopened them (remote_reopen) or returned them. */
 struct span *remote_take_mail(struct heap *heap, unsigned mailbox);
 
-/* Returns a list of taken slabs to a mailbox. Afterwards another thread may collect and retire
- * them. */
+/* Returns taken slabs to a mailbox. Afterwards another thread may collect and retire them. */
 void remote_return_mail(struct heap *heap, unsigned mailbox, struct span *first);
 
 /* Does that with one taken slab, or with a slab that was just QUEUED. */

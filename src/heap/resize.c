@@ -1,7 +1,6 @@
 /* realloc, resize in place, usable size and sized free: the functions that start from a block that
  * exists. Most calls end in the first steps of heap_resize_or or heap_usable_size, which need no
  * call; the remaining calls check the pointer first (misuse_report.h).
- *
  * Threads: the caller owns the block. Another thread that frees it at the same time commits misuse,
  * which is reported where it is noticed: a large block is locked (large_lock) while its span
  * changes. */

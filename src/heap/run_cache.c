@@ -22,8 +22,7 @@ static struct span *run_cache_empty_place(struct run_cache *cache, size_t place)
     return run_cache_span_of(exchange_if_threaded(&cache->places[place], kept, 0));
 }
 
-/* Gives the runs or the slab that were exchanged out of a place to the pages.
- * Returns: whether there were any. */
+/* Gives the spans that were taken out of a place to the pages; returns whether there were any. */
 static bool run_cache_give(struct run_cache *cache, struct span *first)
 {
     for (struct span *span = first, *next; span; span = next) {
@@ -45,7 +44,6 @@ void run_caches_add(ptrdiff_t count) { fetch_add_relaxed(&caches.count, (size_t)
 
 void run_caches_reset(size_t count) { store_relaxed(&caches.count, count); }
 
-/* The most pages that the cache of one thread may keep. */
 static size_t run_cache_share(void)
 {
     size_t most = pages_most_kept();
@@ -63,7 +61,6 @@ void run_cache_count_room(struct run_cache *cache)
     cache->room_pages += more;
 }
 
-/* Whether the cache may keep `pages` more. */
 static bool run_cache_has_room(struct run_cache *cache, ptrdiff_t pages)
 {
     if (likely(cache->room_pages >= pages) && pages_most_kept() != 0)
@@ -145,9 +142,8 @@ bool run_cache_put_slab(struct run_cache *cache, struct span *slab)
     return true;
 }
 
-/* Whether nothing is kept; possibly wrong while the owner runs. The owner writes two of the words
- * without atomic operations.
- * Threads: any. */
+/* Whether nothing is kept; possibly wrong while the owner runs, which writes two of the words
+ * without atomic operations. */
 not_instrumented static no_inline bool run_cache_is_empty(const struct run_cache *cache)
 {
     return run_cache_kept_pages(cache) == 0;

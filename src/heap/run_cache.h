@@ -16,13 +16,11 @@
  * look of its heap, too.
  *
  * A place is a word: 0, or the first span; the bit AGED is set once an aging has seen the word:
- *
  *   any -> a span    owner: a run is kept; the bit AGED stays
  *   any -> the next  owner: the first run is used; the bit AGED stays; 0 after the last run
  *   any -> AGED      any thread, once in a decay interval
  *   any -> 0         any thread, in a trim, when out of memory, or in an aging that finds AGED: all
  *                    runs of the place are given to the pages
- *
  * Threads: only the owner calls functions that take a cache, unless a tag says otherwise. Only the
  * owner changes a word from 0, so a place that it finds empty stays empty, and a store fills it.
  * All other changes are atomic exchanges, and the thread that made one owns the runs that the word
@@ -91,7 +89,6 @@ inline_always size_t run_cache_kept_pages(const struct run_cache *cache)
  * Returns: NULL when none is kept. */
 struct span *run_cache_take(struct run_cache *cache, size_t pages, size_t alignment_bytes);
 
-/* The first span of a place. */
 inline_always struct span *run_cache_span_of(uintptr_t kept)
 {
     return (struct span *)(kept & ~(uintptr_t)LAYOUT_KEPT_AGED);
@@ -121,13 +118,10 @@ inline_always void run_cache_push(struct run_cache *cache, struct span *span)
     }
 }
 
-/* Takes the first run of a list in a process that has threads.
- * Returns: NULL when the list is empty.
- * Threads: owner only. */
+/* Takes the first run of a list in a process that has threads, or NULL. Threads: owner only. */
 struct span *run_cache_pop(uintptr_t *place);
 
-/* Takes the run of a short length that was kept last. The content of the block is undefined.
- * Returns: NULL when none is kept. */
+/* Takes the run of a short length that was kept last, or NULL. Its content is undefined. */
 inline_always struct span *run_cache_take_first(struct run_cache *cache, size_t length)
 {
     uintptr_t *place = &cache->places[length];
@@ -189,8 +183,7 @@ inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *sp
     return true;
 }
 
-/* Keeps the run of a freed large block, or gives it to the pages.
- * Returns: whether it was kept. */
+/* Keeps the run of a freed large block, or gives it to the pages. Returns: whether it was kept. */
 bool run_cache_put(struct run_cache *cache, struct span *span);
 
 /* Whether a slab of the class is kept. Another thread may take it. */
@@ -199,20 +192,16 @@ inline_always bool run_cache_has_slab(const struct run_cache *cache, unsigned si
     return load_relaxed(&cache->places[RUN_CACHE_SLABS + size_class]) != 0;
 }
 
-/* Takes a kept slab of the class.
- * Returns: NULL when none is kept. */
+/* Takes a kept slab of the class. Returns: NULL when none is kept. */
 struct span *run_cache_take_slab(struct run_cache *cache, unsigned size_class);
 
 /* Keeps an empty slab that no free can reach any more.
  * Returns: false when the cache keeps enough, or a slab of that class. */
 bool run_cache_put_slab(struct run_cache *cache, struct span *slab);
 
-/* Gives all kept runs and slabs to the pages.
- * Returns: whether anything was given.
- * Threads: any. */
+/* Gives all kept runs and slabs to the pages. Returns: whether anything was given. Threads: any. */
 bool run_cache_empty(struct run_cache *cache);
-/* Marks all kept runs as aged, and gives those to the pages that were aged before.
- * Threads: any. */
+/* Marks all kept runs as aged, and gives those to the pages that were aged before. Threads: any. */
 void run_cache_age(struct run_cache *cache);
 
 /* Counts anew what the cache keeps, in the child of a fork: another thread may have taken a list

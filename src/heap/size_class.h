@@ -9,7 +9,6 @@
  * All sizes are multiples of 16 except that of packed blocks, so every block of more than 8 bytes
  * is aligned to 16. A block whose size is a multiple of a power of two is aligned to that power,
  * because slabs start on pages, and those of classes such as 8 and 24 KiB at multiples of 8 KiB.
- *
  * Threads: size_classes_init fills the table once, before other threads exist; it is constant
  * afterwards. The mappings are pure functions. */
 #ifndef CAIRN_HEAP_SIZE_CLASS_H
@@ -61,7 +60,6 @@ enum {
 };
 static_check(!(config_packed && config_zero_size_blocks), "the two classes have one number");
 
-/* Whether the class is that of packed slabs. */
 inline_always bool class_is_packed(unsigned size_class)
 {
     return config_packed && size_class == PACKED_CLASS;
@@ -79,8 +77,7 @@ inline_always bool class_is_medium(unsigned size_class)
 /* The table, indexed by class. Const after init. */
 extern struct slab_shape size_classes[sealed_count(struct slab_shape, CLASS_COUNT)];
 
-/* Fills the table.
- * Threads: one, before any block is allocated. */
+/* Fills the table. Threads: one, before any block is allocated. */
 void size_classes_init(void);
 
 /* The class of a block of `size_bytes`, at most SMALL_BLOCK_MAX. A size of 0 counts as 1. */

@@ -87,8 +87,7 @@
  *   PURGED -> ASIDE     the purging thread, exchange
  *   EMPTIED -> ASIDE    the purging thread, exchange; afterwards it posts the slab
  *
- * remote.c has the protocol of remote frees and of the mailboxes.
- */
+ * remote.c has the protocol of remote frees and of the mailboxes. */
 #ifndef CAIRN_HEAP_SLAB_H
 #define CAIRN_HEAP_SLAB_H
 
@@ -167,25 +166,21 @@ enum slab_use { SLAB_IDLE, SLAB_CURRENT, SLAB_ASIDE, SLAB_PURGED, SLAB_EMPTIED }
 /* Bits of the state in the use word; the process is stored above them. */
 enum { USE_BITS = 3 };
 
-/* Whether the slab has the class of packed slabs. */
 inline_always bool slab_is_packed(const struct span *slab)
 {
     return class_is_packed(slab_class(slab));
 }
 
-/* The words of the slab that its owner writes often. */
 inline_always struct slab_hot_line *slab_hot(const struct span *slab)
 {
     return (struct slab_hot_line *)(uintptr_t)(slab + 1);
 }
 
-/* The words at the end of the slab's cold area. */
 inline_always struct slab_cold_area *slab_cold(const struct span *slab)
 {
     return (struct slab_cold_area *)(uintptr_t)(slab + 1 + slab->side_units) - 1;
 }
 
-/* The slab's word for the previous one of its bin. */
 inline_always struct span **slab_prev(struct span *slab) { return &slab_cold(slab)->prev; }
 
 /* The link byte of a slot. Slots count from 1. */
@@ -272,7 +267,6 @@ inline_always bool slab_shows_live(const struct span *slab, unsigned slot)
            load_relaxed(slab_link(slab, slot)) == LINK_LIVE;
 }
 
-/* Whether the slab has the class of blocks of 0 bytes. */
 inline_always bool slab_is_zero_size(const struct span *slab)
 {
     return class_is_zero_size(slab_class(slab));
@@ -292,8 +286,7 @@ inline_always void slab_put_aside(struct span *slab)
     slab_set_use(slab, SLAB_ASIDE);
 }
 
-/* Whether the slab is aside; another thread may be purging it.
- * Threads: any. */
+/* Whether the slab is aside; another thread may be purging it. Threads: any. */
 inline_always bool slab_is_aside(const struct span *slab)
 {
     return (load_relaxed(&slab_cold(slab)->use) & ((1 << USE_BITS) - 1)) >= SLAB_ASIDE;
@@ -310,12 +303,10 @@ bool slab_try_use(struct span *slab, enum slab_use use);
  * Locking: heap held, no other lock. */
 bool slab_try_current(struct span *slab, bool *refused);
 
-/* Counts the purged pages of a slab again, before its blocks are handed out. If the hard limit
- * refuses them, nothing changes and *refused becomes true. If it is true already, the limit is not
- * asked.
- * Returns: false if the pages are refused.
- * Threads: the one that changed the use word to IDLE or PURGED.
- * Locking: no lock held. */
+/* Counts the purged pages of a slab again, before its blocks are handed out.
+ * Returns: false if the hard limit refuses them; then nothing changes, and *refused becomes true.
+ * If it is true already, the limit is not asked.
+ * Threads: the one that changed the use word to IDLE or PURGED, no lock held. */
 bool slab_take_given(struct span *slab, bool *refused);
 
 /* The number of purged pages of the slab, which do not count for the limits. */
@@ -364,8 +355,7 @@ inline_always void *slab_pop_first(struct span *slab, size_t slot)
     return block;
 }
 
-/* Takes a slot that was never handed out.
- * Returns: its block, NULL if there is none. */
+/* Takes a slot that was never handed out. Returns: its block, NULL if there is none. */
 inline_always void *slab_pop_fresh(struct span *slab)
 {
     unsigned slot = (unsigned)slab->fresh_slot;
@@ -375,8 +365,7 @@ inline_always void *slab_pop_fresh(struct span *slab)
     return slab_block(slab, slot);
 }
 
-/* Takes a free slot from the list, or one that was never handed out.
- * Returns: its block, NULL if there is none. */
+/* Takes a slot from the list, else one that was never handed out. NULL if there is none. */
 inline_always void *slab_pop(struct span *slab)
 {
     return likely(slab_hot(slab)->head != LINK_END) ? slab_pop_first(slab, slab_hot(slab)->head)
@@ -386,10 +375,9 @@ inline_always void *slab_pop(struct span *slab)
 /* Link bytes that slab_remote_links reads at once. */
 enum { LINKS_A_WORD = 8 };
 
-/* Finds the slots that say REMOTE among the LINKS_A_WORD slots from `first` on. Sequentially
- * consistent: see remote.c.
- * Returns: the highest bit of each byte whose slot says REMOTE. Exact, because no carry leaves a
- * byte (Hacker's Delight, 2nd edition, section 6-1). */
+/* The slots from `first` on that say REMOTE: the highest bit of the byte of each. Sequentially
+ * consistent: see remote.c. Exact, because no carry leaves a byte (Hacker's Delight, 2nd edition,
+ * section 6-1). */
 inline_always uint64_t slab_remote_links(const struct span *slab, unsigned first)
 {
     const uint64_t sevens = UINT64_MAX / 255 * 0x7f;
@@ -404,8 +392,7 @@ static_check((LINKS_AT + 1) % LINKS_A_WORD == 0, "the first link begins a word")
  * Threads: any. */
 unsigned slab_remote(const struct span *slab);
 
-/* The number of blocks in use, including those that other threads freed and the owner has not
- * collected. */
+/* The number of blocks in use, including those that slab_remote counts. */
 unsigned slab_live(const struct span *slab);
 
 /* Whether any block is in use, borrowed, or being freed. Sequentially consistent, like remote

@@ -6,9 +6,7 @@
  * left, a heap settles: it puts all its current slabs aside (decision 48). Once it is aside, a slab
  * is retired with its last block, its free pages are purged, or the next malloc of its class makes
  * it current again.
- *
- * Locking: heap held, for all functions without another tag.
- */
+ * Locking: heap held, for all functions without another tag. */
 #ifndef CAIRN_HEAP_SLAB_LISTS_H
 #define CAIRN_HEAP_SLAB_LISTS_H
 
@@ -33,9 +31,8 @@ struct slab_count {
     size_t live_blocks, slots, live_bytes, slab_bytes;
 };
 
-/* Counts the blocks of a slab that had the class when the caller read it. Approximate while other
- * threads use the slab.
- * Threads: any. */
+/* Counts the blocks of a slab that had the class when the caller read it.
+ * Threads: any; approximate while others use the slab. */
 struct slab_count heap_count_slab(const struct span *slab, unsigned size_class);
 
 /* Acts on a slab whose `frees_to_attention` has reached 0, or on a packed one that is aside and in
@@ -85,8 +82,7 @@ inline_always void heap_add_to_sums(struct heap *heap, unsigned size_class, ptrd
  * Locking: both heaps held. */
 bool heap_move_slab(struct heap *from, struct heap *to, struct span *slab);
 
-/* Checks the lists, the counts and the current slabs of a heap, with assertions. The caller checks
- * config_debug. */
+/* Checks the heap's slabs and their lists, with assertions. The caller checks config_debug. */
 void slab_lists_verify(struct heap *heap);
 
 #endif

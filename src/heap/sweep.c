@@ -33,7 +33,6 @@ static uint64_t sweep_pages_between(size_t first, size_t last)
     return (UINT64_MAX >> (63 - last)) & (UINT64_MAX << first);
 }
 
-/* A bit for each page of a slab of this class. */
 static uint64_t sweep_all_pages(unsigned class)
 {
     return sweep_pages_between(0, size_classes[class].pages - (size_t)1);
@@ -85,7 +84,6 @@ static size_t sweep_count_free(const char *huge_page)
     return free;
 }
 
-/* Whether the huge page of the address is left whole. */
 static bool sweep_keeps_huge_page(struct sweep *sweep, const char *address)
 {
     uintptr_t huge_page = align_down((uintptr_t)address, HUGE_PAGE_BYTES);
@@ -217,8 +215,7 @@ static void sweep_add(struct sweep *sweep, const struct span *slab)
     sweep->group_pages += size_classes[slab_class(slab)].pages;
 }
 
-/* Sweeps a slab. It may be given back or become another one until its use word says PURGED. For
- * pages_each_part. */
+/* For pages_each_part: sweeps a slab, which may be given back or reused until it says PURGED. */
 static void sweep_visit(struct span *slab, char *start, void *context)
 {
     struct sweep *sweep = context;

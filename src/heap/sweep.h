@@ -23,8 +23,7 @@
  *
  * Not swept: current slabs, of which a thread that sleeps has few (heap_look); slabs of blocks of 0
  * bytes, which have no memory; inherited slabs; and slabs of private heaps, which have a lock of
- * their own and can end with blocks in use. The use word of these says ASIDE at no time.
- */
+ * their own and can end with blocks in use. The use word of these says ASIDE at no time. */
 #ifndef CAIRN_HEAP_SWEEP_H
 #define CAIRN_HEAP_SWEEP_H
 
@@ -35,8 +34,7 @@
  * as many. */
 enum { SWEEP_WORK = 2048, SWEEP_PAGE_WORK = 4, SWEEP_PART = 16 };
 
-/* Begins a walk, unless arenas are in huge pages.
- * Threads: one at a time. */
+/* Begins a walk, unless arenas are in huge pages. Threads: one at a time. */
 void sweep_begin(void);
 
 /* Continues the walk.
@@ -45,14 +43,11 @@ void sweep_begin(void);
  * Cost: bounded by `work`; the last neighbours that are purged together may exceed it. */
 bool sweep_walk(long work);
 
-/* Purges the free pages of all slabs that are aside.
- * Returns: true if a page was purged.
- * Threads: any.
- * Cost: a look at every slab. */
+/* Purges the free pages of all slabs that are aside. Returns: true if a page was purged.
+ * Threads: any. Cost: a look at every slab. */
 bool sweep_slabs(void);
 
-/* Purges the free pages of a slab. The caller has changed the slab's use word to PURGED.
- * Returns: the number of purged pages. */
+/* Purges and counts the free pages of a slab whose use word the caller has changed to PURGED. */
 unsigned slab_purge_aside(struct span *slab);
 
 #endif

@@ -95,8 +95,6 @@ void heap_enlist(struct heap *heap)
         pause_processor();
 }
 
-/* Inherited slabs. */
-
 bool large_forget_resizer(struct span *span)
 {
     uintptr_t resized = load_relaxed(&span->mail_state);

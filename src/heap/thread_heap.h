@@ -25,8 +25,7 @@
  * are never given back, so that a pointer to one stays valid for ever.
  *
  * A mailbox is a lock-free stack of slabs with remote frees (remote.c). Any thread pushes a slab. A
- * thread that takes slabs takes all of them at once, so there is no ABA problem.
- */
+ * thread that takes slabs takes all of them at once, so there is no ABA problem. */
 #ifndef CAIRN_HEAP_THREAD_HEAP_H
 #define CAIRN_HEAP_THREAD_HEAP_H
 
@@ -81,7 +80,6 @@ struct traced_thread {
     bool inside;         /* the thread is in the unwinder, which may allocate */
 };
 
-/* The states of a heap: see the table above. */
 enum heap_state { HEAP_ACTIVE, HEAP_PRIVATE, HEAP_UNUSED, HEAP_ORPHAN, HEAP_BUSY };
 
 struct private_heap;
@@ -90,7 +88,6 @@ struct private_heap;
  * the first half that a borrower has looked at: see borrow.c. */
 enum { MAILBOXES = SMALL_CLASSES, ALL_MAILBOXES = 2 * MAILBOXES };
 
-/* The mailbox in the second half for slabs of `mailbox`, a mailbox of the first half. */
 inline_always unsigned mailbox_of_looked_at(unsigned mailbox) { return mailbox + MAILBOXES; }
 
 struct borrowed;
@@ -161,8 +158,7 @@ extern hidden_data thread_local_word struct heap *thread_heap;
 /* A slab without slots that is never written: the current slab where there is none. */
 extern hidden_data struct slab_header_parts empty_slab;
 
-/* The heap of threads that have none. All its current slabs are the empty slab, and it is never
- * written. */
+/* The heap of threads that have none: all its current slabs are the empty slab. Never written. */
 extern hidden_data const struct heap no_heap;
 
 /* Gives thread_heap its initial value if the dynamic linker has not done so yet. */
@@ -176,30 +172,24 @@ inline_always void heap_set_up_thread(void)
  * be written when the slab before it is removed. */
 void bin_append(struct bin *bin, struct span *slab);
 
-/* Removes a slab from a list. */
 void bin_remove(struct bin *bin, struct span *slab);
 
-/* Adds a new heap to the list of all heaps.
- * Threads: any. */
+/* Adds a new heap to the list of all heaps. Threads: any. */
 void heap_enlist(struct heap *heap);
 
 extern hidden_data struct heap *all_heaps; /* atomic: stack that only grows, linked by `next` */
 /* Ends heap_hold_any or heap_try_hold: the heap is an orphan again. */
 void heap_return(struct heap *heap);
 
-/* Holds the heap if it is an orphan. heap_return must follow.
- * Returns: false if it is no orphan.
- * Threads: any. */
+/* Holds the heap if it is an orphan, else returns false. heap_return must follow. Threads: any. */
 bool heap_try_hold(struct heap *heap);
 
-/* Holds an orphan, which is usually the one that was returned last. heap_return must follow.
- * Returns: NULL if there is none.
- * Threads: any.
- * Cost: constant, spread over the calls of heap_return. */
+/* Holds an orphan, usually the one that was returned last, or returns NULL. heap_return must
+ * follow.
+ * Threads: any. Cost: constant, spread over the calls of heap_return. */
 struct heap *heap_hold_orphan(void);
 
-/* Forgets all orphans.
- * Threads: the child of a fork. */
+/* Forgets all orphans. Threads: the child of a fork. */
 void heaps_forget_orphans(void);
 
 /* Inherited slabs: in the child of a fork, those of the parent's other threads, and blocks that
@@ -210,14 +200,12 @@ void heaps_forget_orphans(void);
  * the threads wrote in the order in which they wrote it (decision 3). So a free in the child marks
  * the block as a remote free does. A free that leaves no block in use gives the slab back. A block
  * that another thread had borrowed, or was handing out, stays in use for ever.
- *
  * Threads: any, lock-free. */
 
 /* Gives an inherited slab of the heap back if no block of it is in use. Called after each free. */
 void slab_retire_inherited(const struct heap *heap, struct span *slab);
 
-/* Ends a resize of a large block by a thread that is not in this process: the block is in use
- * again.
+/* Ends the resize of a large block by a thread of another process: the block is in use again.
  * Returns: false if the resizing thread is in this process; then nothing has changed. */
 bool large_forget_resizer(struct span *span);
 

@@ -147,10 +147,9 @@ int arena_add(struct page_shard *shard, size_t pages)
     return error;
 }
 
-/* Claims up to `*claimed` pages of the first hole that has at least `least`; `*claimed` gets their
- * number and `*first` the first of them. The page at the frontier is no hole.
- * Locking: shard's lock held.
- * Returns: false if no hole has that many. */
+/* Claims up to `*claimed` pages of the first hole that has `least`, or returns false if none has.
+ * `*claimed` gets their number, `*first` the first one. The page at the frontier is no hole.
+ * Locking: shard's lock held. */
 static bool arena_claim_hole(struct arena *arena, size_t *claimed, size_t least, size_t *first)
 {
     size_t end;
@@ -235,7 +234,6 @@ static uint64_t arena_parts_of(const struct arena *arena, uintptr_t from, uintpt
 
 static_check(HUGE_PAGE_BYTES >> PAGE_SHIFT == 1 << HUGE_PAGE_SHIFT, "in pages");
 
-/* The word of `whole` and its bit for a huge page. */
 static uint64_t *arena_whole_word(const struct arena *arena, uintptr_t huge_page, uint64_t *bit)
 {
     size_t index = (huge_page - arena_part_start(arena, 0)) / HUGE_PAGE_BYTES;
@@ -253,11 +251,10 @@ bool pages_in_huge_page(const char *address)
     return (load_relaxed(arena_whole_word(arena, huge_page, &bit)) & bit) != 0;
 }
 
-/* Divides the huge pages in a range before a part of each is purged: otherwise the kernel keeps the
- * memory of the whole huge page until memory is short. MADV_COLD for the part makes the kernel
- * divide it (Linux 5.4; a refusal has no effect). Each huge page is divided once, before its first
- * part is purged.
- * Returns: the number of divided huge pages. */
+/* Divides the huge pages in a range, and counts them, before a part of each is purged: otherwise
+ * the kernel keeps the memory of the whole huge page until memory is short. MADV_COLD for the part
+ * makes the kernel divide it (Linux 5.4; a refusal has no effect). Each is divided once, before its
+ * first part is purged. */
 static size_t arena_divide_huge_pages(const struct arena *arena, uintptr_t from, uintptr_t to)
 {
     size_t divided = 0;
@@ -291,8 +288,7 @@ void arena_mark_clean(struct arena *arena, const char *start, size_t pages)
     bitmap_set(arena->purged, arena_page(arena, start), pages);
 }
 
-/* Makes committed pages addresses again, without memory and without advice.
- * Returns: false when the system refuses. */
+/* Makes committed pages addresses again, without memory or advice; false if the system refuses. */
 static bool arena_decommit(struct arena *arena, char *start, size_t size_bytes)
 {
     if (load_relaxed(&any_asked))
@@ -312,8 +308,7 @@ bool arena_uncommit(struct arena *arena, char *start, size_t pages)
     return true;
 }
 
-/* Asks the system for huge pages for the whole huge pages within a run. A refusal costs only speed.
- */
+/* Asks for huge pages for the whole huge pages within a run. A refusal costs only speed. */
 static void arena_ask_for_huge_pages(struct arena *arena, char *start, size_t pages)
 {
     uintptr_t from = align_up((uintptr_t)start, HUGE_PAGE_BYTES);
@@ -363,8 +358,7 @@ size_t arena_withdraw_advice(const char *start, size_t size_bytes)
     return arena_divide_huge_pages(arena, first, first + size_bytes);
 }
 
-/* Pages that another thread has claimed at the moment of a fork are addresses that the child never
- * uses. */
+/* Pages that another thread has claimed at a fork are addresses that the child never uses. */
 char *arena_commit(struct page_shard *shard, size_t *claimed, size_t least, enum arena_step step,
                    int *error)
 {

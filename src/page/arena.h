@@ -17,12 +17,10 @@
  * pages and to the end of one. A large and dense heap asks the system for them (grow.h). The free
  * space before the frontier is filled from its start, so at most one huge page is resident before
  * it is needed.
- *
  * Threads: an arena belongs to a shard (state.h), whose lock protects its list of arenas, the
  * frontiers and the holes. Arenas are never given back. arena_of and span_arena need no
  * lock: they read a list where an entry is stored before the count or the pointer that admits it.
- * Locking: shard's lock held, for functions without another tag; arena_page needs none.
- */
+ * Locking: shard's lock held, for functions without another tag; arena_page needs none. */
 #ifndef CAIRN_PAGE_ARENA_H
 #define CAIRN_PAGE_ARENA_H
 
@@ -51,19 +49,16 @@ struct arena {
     struct arena *next;       /* const once it is in the list of the shard: an older one */
 };
 
-/* Finds the arena of the span's run among those of its shard. A few steps: each arena is longer
- * than the one before.
- * Threads: the owner of the span, or shard's lock held.
- * Returns: NULL if the run is in no arena. */
+/* Finds the arena of the span's run among those of its shard; NULL if it is in none. Takes few
+ * steps, because each arena is longer than the one before.
+ * Threads: the owner of the span, or shard's lock held. */
 struct arena *span_arena(const struct span *span);
 
-/* Finds the arena that contains an address, by a linear search without a lock.
- * Threads: any.
- * Returns: NULL if there is none. */
+/* Finds the arena that contains an address, or NULL, by a linear search without a lock.
+ * Threads: any. */
 struct arena *arena_of(const void *address);
 
-/* The fullest arena of the shard with at least `pages` pages behind its frontier.
- * Returns: NULL if there is none. */
+/* The fullest arena of the shard with at least `pages` pages behind its frontier, or NULL. */
 struct arena *arena_with_room(const struct page_shard *shard, size_t pages);
 
 /* Reserves a new arena of at least `pages` pages for the shard and adds it to the lists.
@@ -114,15 +109,12 @@ void arena_mark_rests(struct arena *arena, uintptr_t from, uintptr_t to);
 extern hidden_data struct arena *arenas_added[ARENA_LIMIT]; /* page lock to write */
 extern hidden_data size_t arenas_count;                     /* atomic, page lock to write */
 
-/* The number of arenas.
- * Threads: any. */
+/* The number of arenas. Threads: any. */
 size_t arena_count(void);
 
-/* The whole system pages within a range: `*whole` gets their first byte.
- * Returns: their number in map pages. */
+/* The whole system pages within a range, counted in map pages; `*whole` gets their first byte. */
 size_t arena_whole_pages(char *start, size_t pages, char **whole);
 
-/* The number of a page within its arena. */
 inline_always size_t arena_page(const struct arena *arena, const void *address)
 {
     return (size_t)((const char *)address - arena->base) >> PAGE_SHIFT;

@@ -197,7 +197,6 @@ struct span *span_free_neighbour(const struct arena *arena, const char *page)
     return load_relaxed(&span->tag) == SPAN_FREE ? span : NULL;
 }
 
-/* Adds a free neighbour to a run. */
 static void free_spans_absorb(struct span *span, struct span *other)
 {
     span_withdraw(other);

@@ -18,9 +18,7 @@
  *   - the first and the last page of a free span map to it
  *   - `mark` of a loose span is its place among the loose spans, counted from 1; of other free
  *     spans it is 0
- *
- * Locking: shard's lock held, for all functions but free_spans_settle_all.
- */
+ * Locking: shard's lock held, for all functions but free_spans_settle_all. */
 #ifndef CAIRN_PAGE_FREE_SPANS_H
 #define CAIRN_PAGE_FREE_SPANS_H
 
@@ -29,23 +27,18 @@
 struct arena;
 struct page_shard;
 
-/* Puts a free span into the bin for its length and set. */
 void bins_insert(struct span *span);
 
-/* Takes a free span out of its bin. */
 void bins_remove(struct span *span);
 
-/* Finds a free span of the shard that contains `pages` pages at a multiple of `alignment_pages`:
- * the best fit of a bounded search. The span stays in its bin.
- * Returns: NULL if there is none. */
+/* Finds a free span of the shard that contains `pages` pages at a multiple of `alignment_pages`, or
+ * NULL: the best fit of a bounded search. The span stays in its bin. */
 struct span *bins_find(const struct page_shard *shard, size_t pages, size_t alignment_pages);
 
-/* Finds a span of the highest bin of a set, DIRTY or CLEAN. The span stays in its bin.
- * Returns: NULL if the set is empty. */
+/* Finds a span of the highest bin of a set, DIRTY or CLEAN, or NULL. It stays in its bin. */
 struct span *bins_longest(const struct page_shard *shard, unsigned set);
 
-/* Checks with assertions that bins and bitmaps agree.
- * Returns: the number of pages in all bins. */
+/* Checks with assertions that bins and bitmaps agree. Returns: the number of pages in all bins. */
 size_t bins_verify(const struct page_shard *shard);
 
 /* Merges `span`, a run of `arena` that is in no bin, with its free neighbours and puts the result
@@ -59,30 +52,25 @@ void span_withdraw(struct span *span);
 /* Records that this thread purges the memory of a span, which is out of the bins (purge.h). */
 void span_begin_purge(struct span *span);
 
-/* Ends the record of span_begin_purge. */
 void span_end_purge(struct span *span);
 
-/* In the child of a fork: makes the spans that other threads were purging free again, because those
- * threads do not exist in the child. */
+/* In the child of a fork: makes the spans free again that threads of the parent were purging. */
 void spans_end_others_purges(struct page_shard *shard);
 
-/* Merges all loose spans with their free neighbours.
- * Returns: whether there were any. */
+/* Merges all loose spans with their free neighbours. Returns: whether there were any. */
 bool spans_merge(struct page_shard *shard);
 
 /* For a trim: marks parts of free spans as dirty that share a huge page with other spans and may be
  * resident with it (arena_mark_rests). */
 void spans_mark_rests(struct page_shard *shard);
 
-/* The free span that begins or ends with the given page.
- * Returns: NULL if there is none. */
+/* The free span that begins or ends with the given page. Returns: NULL if there is none. */
 struct span *span_free_neighbour(const struct arena *arena, const char *page);
 
-/* Cuts a run of `pages` pages out of a free span and returns the remaining pages to the bins. The
- * span has memory if `only_dirty`, and if possible in any case.
+/* Cuts a run of `pages` pages out of a free span, or returns NULL if none fits. The remaining pages
+ * return to the bins. The span has memory if `only_dirty`, and otherwise if possible.
  * `*dirty_pages` gets the number of pages of the run that may not read zero. The caller has made
- * sure that two unused headers without a cold area exist.
- * Returns: NULL if no span fits. */
+ * sure that two unused headers without a cold area exist. */
 char *range_carve(struct page_shard *shard, size_t pages, size_t alignment_pages, bool only_dirty,
                   size_t *dirty_pages);
 
@@ -99,8 +87,7 @@ bool span_cut(struct span *span, char *start, size_t pages);
  * keeps its headers. */
 void free_spans_settle(struct page_shard *shard, struct span *given);
 
-/* Processes the stacks of all shards, for maybe no thread will use one of them again.
- * Locking: none held. */
+/* Processes the stacks of all shards: maybe no thread uses one again. Locking: none held. */
 void free_spans_settle_all(void);
 
 #endif

@@ -6,8 +6,7 @@
  * for ever, so runs are taken and given without a system call for them. Each fence costs two
  * mappings of the kernel, which limits these (vm.max_map_count): where it refuses one, there is no
  * fence. The program needs mappings too, for the stacks of its threads. So the distances double
- * after each FENCES_TO_DOUBLE fences, up to the length of a growth.
- */
+ * after each FENCES_TO_DOUBLE fences, up to the length of a growth. */
 #include "page/grow.h"
 
 #include "base/atomic.h"
@@ -118,8 +117,7 @@ static void grow_defer_fenced(struct span *span, size_t least)
 }
 
 /* Commits `pages` pages, or the rest of an arena, and defers them as free runs, `needed` of them in
- * one run. Adds an arena if none has enough pages.
- * Returns: 0 or a negative errno. */
+ * one run. Adds an arena if none has enough pages. */
 static int grow_by(struct page_shard *shard, size_t pages, size_t needed, enum arena_step step)
 {
     struct span *span = header_take(shard, 0);

@@ -9,13 +9,11 @@
  * the `fresh_slot` of each slab counts. Longer blocks may be buffers or stacks that the program
  * hardly uses, so they count as untouched, as free pages do. No block is read (decision 50). The
  * system may refuse the request, or have no huge pages; then nothing changes.
- *
  * Threads: any, no lock held. grow_is_touched reads headers that other threads may change: of each
  * only `tag` and, where the header has a cold area, `fresh_slot`, atomically. Such headers serve
  * slabs and free spans, so of the fields in the word of `fresh_slot` they have only `dirty_pages`,
  * which is stored atomically, too. A span that has become another one since the page map was read
- * is counted wrong, by at most its own pages.
- */
+ * is counted wrong, by at most its own pages. */
 #ifndef CAIRN_PAGE_GROW_H
 #define CAIRN_PAGE_GROW_H
 

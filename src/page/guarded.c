@@ -5,9 +5,7 @@
  * addresses into which the block may still grow. Growing further moves page tables. All of a block
  * stays one mapping of the kernel, so that it can be moved again: unneeded parts are protected, not
  * unmapped. If a block could not be moved between guards, it has none, and `behind_pages` is 0.
- *
- * Threads: a span belongs to the owner of the block.
- */
+ * Threads: a span belongs to the owner of the block. */
 #include "base/bits.h"
 #include "os/memory.h"
 #include "page/limits.h"
@@ -47,7 +45,6 @@ static void guarded_unmap_guards(char *block, size_t size_bytes, size_t behind_b
     (void)os_unmap(block + size_bytes, behind_bytes);
 }
 
-/* Whether a page reads zero. */
 static bool guarded_page_is_zero(const char *page)
 {
     const uint64_t *words = (const uint64_t *)(const void *)page;

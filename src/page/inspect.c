@@ -1,8 +1,6 @@
 /* Statistics of the page layer, walks over its spans, the search for messages, the verifier, and
  * the part of the description for readers outside the process (base/layout.h).
- *
- * Threads: any. Walks read headers atomically while other threads change them.
- */
+ * Threads: any. Walks read headers atomically while other threads change them. */
 #include "base/bits.h"
 #include "base/check.h"
 #include "base/layout.h"

@@ -7,7 +7,6 @@
  * behind the block, into which the block grows further without a system call.
  *
  * Kept mappings do not make a process larger than it was:
- *
  *   kept pages + free dirty pages <= the cap (state.h), or the pages in use where these are more
  *
  * Before the process grows beyond its peak, kept mappings are unmapped (limits_heed_growth). They
@@ -17,16 +16,13 @@
  *
  * A range is a span with the tag SPAN_KEPT. The page map has its first page: so a second free is
  * detected, and readers outside the process find the range. Its states change under the page lock:
- *
  *   none   -> whole    a huge block was freed
  *   whole  -> behind   a block took its front
  *   behind -> whole    that block was freed; the range is part of what it leaves
  *   any    -> none     taken to its end, or unmapped
- *
  * Threads: any, no lock held. While another thread forks, no mapping is kept and none is
  * taken. A child of fork has the ranges of its parent. Hardened builds keep none, because a block
- * there has to end at the end of its mapping.
- */
+ * there has to end at the end of its mapping. */
 #ifndef CAIRN_PAGE_KEPT_MAPPINGS_H
 #define CAIRN_PAGE_KEPT_MAPPINGS_H
 
@@ -55,8 +51,7 @@ bool kept_mapping_put(struct span *span);
 /* Adds all of the range right behind a block to the block. */
 void kept_mapping_join(struct span *span);
 
-/* Unmaps about `pages` pages of ranges, the shortest range first.
- * Returns: the number of unmapped pages. */
+/* Unmaps about `pages` pages of ranges, the shortest first, and returns their number. */
 size_t kept_mapping_purge(size_t pages);
 
 /* At the end of a decay interval: makes the ranges due from which no block has taken since the
@@ -64,12 +59,10 @@ size_t kept_mapping_purge(size_t pages);
  * Returns: the swing of the kept pages in the ended interval, for cap_age. */
 size_t kept_mapping_age(void);
 
-/* Unmaps about `pages` pages of due ranges. A range is due until a block takes from it.
- * Returns: the number of unmapped pages. */
+/* Unmaps and counts about `pages` pages of ranges that are due until a block takes from them. */
 size_t kept_mapping_decay(size_t pages);
 
-/* Checks the ranges with assertions.
- * Locking: page lock held. */
+/* Checks the ranges with assertions. Locking: page lock held. */
 void kept_mapping_verify(void);
 
 #endif

@@ -48,7 +48,6 @@ bool limits_admit_huge_pages(size_t pages)
     return limits_counted_pages() + pages <= limit / 4 * 3;
 }
 
-/* Whether `more` more pages would exceed a limit. */
 static bool limits_exceed(const size_t *limit_bytes, size_t more)
 {
     return unlikely(load_relaxed(limit_bytes) != 0) &&
@@ -66,7 +65,6 @@ void pages_on_refusal(bool (*give)(void)) { give_kept = give; }
 
 bool limits_give_kept(void) { return give_kept && give_kept(); }
 
-/* Purges all free memory. */
 static void limits_purge_all(void)
 {
     purge_pages(SIZE_MAX);
@@ -116,8 +114,7 @@ seldom_called bool limits_purge_for_hard(size_t pages)
 }
 
 /* Changes a counter by `change`, which makes `pages` more pages count, if the hard limit admits
- * them.
- * Returns: whether they were admitted. */
+ * them. */
 static bool limits_admit(size_t *counter, size_t change, size_t pages)
 {
     if (likely(load_relaxed(&pages_state.limits.hard_limit_bytes) == 0)) {

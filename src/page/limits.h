@@ -9,7 +9,6 @@
  *
  * The heap records for each slab which of its pages are swept. The sum over all slabs is
  * `swept_pages`:
- *
  *   a slab is swept       by the thread that holds its use word at PURGED: first the sum, then
  *                         the bits of the slab
  *   it becomes current    by the holder of its heap: first the bits, then, if admitted, the sum
@@ -28,9 +27,7 @@
  * without admission when their slab is given back; then pages_heed_limits purges free memory. While
  * another thread forks there is no lock: threads that take at the same moment may exceed the limit
  * by what they take.
- *
- * Locking: none held, for functions that claim, enforce, heed, purge, give or wait.
- */
+ * Locking: none held, for functions that claim, enforce, heed, purge, give or wait. */
 #ifndef CAIRN_PAGE_LIMITS_H
 #define CAIRN_PAGE_LIMITS_H
 
@@ -69,8 +66,7 @@ bool limits_admit_hard(size_t pages);
  * Returns: false when the memory in use alone exceeds the limit; then the take is refused. */
 bool limits_purge_for_hard(size_t pages);
 
-/* Counts the pages of a mapping before it is made.
- * Returns: false when the hard limit refuses. */
+/* Counts the pages of a mapping before it is made. Returns: false when the hard limit refuses. */
 bool limits_claim_mapping(size_t pages);
 
 /* Ends the count of pages of a mapping that was not made, or was shortened. */

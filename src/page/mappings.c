@@ -2,9 +2,7 @@
  *
  * A huge block has one mapping, so that growing it moves page tables, not bytes. Only its first
  * page is in the page map.
- *
- * Threads: a span belongs to the owner of the block. Counters are atomic.
- */
+ * Threads: a span belongs to the owner of the block. Counters are atomic. */
 #include "page/mappings.h"
 
 #include "base/atomic.h"
@@ -83,7 +81,6 @@ static char *mapping_aligned(size_t size_bytes, size_t alignment_bytes)
     return run;
 }
 
-/* The length of a mapping in whole system pages. */
 static size_t mapping_bytes(size_t pages) { return align_up(pages << PAGE_SHIFT, os_page_size()); }
 
 /* Makes the span of a mapping and covers its first `covered_bytes` by the page map.

@@ -6,8 +6,7 @@
  * process that does little reserves little.
  *
  * When the system provides no more memory, free pages of an arena serve as chunks, between fences,
- * so that freed memory can be used again while a limit is reached.
- */
+ * so that freed memory can be used again while a limit is reached. */
 #include "page/meta.h"
 
 #include "base/atomic.h"
@@ -75,15 +74,13 @@ char *fenced_reserve(size_t size_bytes, bool for_arena)
 {
     size_t fence = os_page_size();
     size_t bytes = size_bytes + 2 * fence;
-    /* ThreadSanitizer has to know all places in advance. */
     bool random = config_random_runs && for_arena && !config_tsan;
     void *place = random ? fence_random_place() : fence_next_place(bytes, for_arena);
     char *start = os_reserve_near(place, bytes);
     return start ? start + fence : NULL;
 }
 
-/* Reserves more than is needed and unmaps whole pages on both sides, because mmap has no parameter
- * for an alignment. */
+/* mmap has no parameter for an alignment: reserves more, and unmaps whole pages on both sides. */
 char *fenced_reserve_aligned(size_t size_bytes, size_t alignment_bytes)
 {
     size_t fence = os_page_size();
@@ -159,8 +156,7 @@ static bool meta_renew_range(uintptr_t seen, size_t least)
 
 /* Takes up to `units` and at least `least` units of the current range or of a new one. The units
  * are made accessible before they are taken, so that a refusal loses none; two threads may do so
- * for the same units.
- * Returns: NULL when out of memory. */
+ * for the same units. */
 static char *meta_take_of_range(size_t units, size_t least, size_t *size_bytes)
 {
     uintptr_t seen = load_relaxed(&range);
@@ -183,8 +179,7 @@ static char *meta_take_of_range(size_t units, size_t least, size_t *size_bytes)
 }
 
 /* Provides a chunk of at least `least` bytes. Pages of an arena never return to it, so these too
- * are taken in large chunks where possible: single pages would divide the arena for ever.
- * Returns: NULL when out of memory. */
+ * are taken in large chunks where possible: single pages would divide the arena for ever. */
 static char *meta_map_chunk(size_t least, size_t *size_bytes)
 {
     size_t units = align_up(least, UNIT_BYTES) / UNIT_BYTES;

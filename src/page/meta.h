@@ -6,9 +6,7 @@
  * blocks of the slab are freed. Pieces are dense and zero. meta_take aligns them to two cache
  * lines, because processors fetch lines in pairs and two threads would otherwise compete for a
  * pair.
- *
- * Threads: any. Lock-free, so it works in any state of a fork.
- */
+ * Threads: any. Lock-free, so it works in any state of a fork. */
 #ifndef CAIRN_PAGE_META_H
 #define CAIRN_PAGE_META_H
 
@@ -22,9 +20,7 @@
  * between them, so they cost no system call; next to memory that is reserved without permissions
  * they do not even cost a mapping of the kernel. Where the kernel refuses to protect pages, there
  * are no fences. Hardened builds have fences within arenas, too: see grow.c.
- *
- * Threads: any, no lock held.
- */
+ * Threads: any, no lock held. */
 
 /* Reserves addresses without permissions, between fences, for an arena or for metadata. Metadata is
  * before the arenas and so before the blocks in core files. Both begin at random places. In
@@ -40,11 +36,9 @@ char *fenced_reserve_aligned(size_t size_bytes, size_t alignment_bytes);
 /* Unmaps a range of fenced_reserve or fenced_reserve_aligned, with its fences. */
 void fenced_unmap(char *start, size_t size_bytes);
 
-/* The kinds of metadata memory. */
 enum meta_kind { META_HOT, META_COLD, META_KINDS };
 
-/* Takes a piece, aligned to two cache lines.
- * Returns: NULL when out of memory. */
+/* Takes a piece, aligned to two cache lines. Returns: NULL when out of memory. */
 void *meta_take(enum meta_kind kind, size_t size_bytes);
 
 /* Sets the function that provides pages, zero and between fences, when the system provides none.

@@ -9,8 +9,7 @@
  *
  * Functions that take memory return NULL or false when the system has none, or when the hard limit
  * refuses pages. Unless its comment says otherwise, a function may be called by any thread that
- * holds no lock of this layer.
- */
+ * holds no lock of this layer. */
 #ifndef CAIRN_PAGE_PAGE_H
 #define CAIRN_PAGE_PAGE_H
 
@@ -104,7 +103,6 @@ void pages_configure(const struct page_limits *limits);
 void pages_limit_soft(size_t bytes);
 void pages_limit_hard(size_t bytes);
 
-/* Copies the current limits. */
 void pages_read_limits(struct page_limits *limits);
 
 /* Purges all free memory if the counted pages exceed one of the limits. */
@@ -174,8 +172,7 @@ bool pages_make_room(size_t size_bytes, size_t alignment_bytes);
 /* Gives back a huge block, or keeps its mapping: see kept_mappings.h. */
 void pages_give_huge(struct span *span);
 
-/* Takes a huge block from a kept mapping. The content of the block is undefined.
- * Returns: NULL when no kept mapping is long enough. */
+/* Takes a huge block, with undefined content, from a kept mapping; NULL if none is long enough. */
 struct span *pages_map_kept(size_t size_bytes);
 
 /* Makes a huge block for a block that grew and will probably grow again: from a kept mapping, or a
@@ -222,11 +219,9 @@ struct span *pages_split(struct span *span, size_t pages, bool huge);
  * Returns: the number of the shard. */
 uint8_t pages_enter_shard(uint8_t last);
 
-/* Ends that. */
 void pages_leave_shard(uint8_t number);
 
-/* Purges all free memory but `keep_bytes`.
- * Returns: true when some memory was purged. */
+/* Purges all free memory but `keep_bytes`. Returns: true when some memory was purged. */
 bool pages_trim(size_t keep_bytes);
 
 /* Does a part of the work that is due by age: ends the decay interval if its time is over, half of
@@ -235,8 +230,7 @@ bool pages_trim(size_t keep_bytes);
  * Cost: one read of the clock when nothing is due, else bounded: see purge.h. */
 void pages_tick(void);
 
-/* Purges a part of the due memory.
- * Returns: false when there was none. */
+/* Purges a part of the due memory. Returns: false when there was none. */
 bool pages_purge_due(void);
 
 /* Sets the function that each pages_tick calls without a lock; once in each decay interval,
@@ -277,9 +271,8 @@ size_t pages_purge_part(char *start, size_t pages);
  * Returns: the bits of the pages that were purged. */
 uint64_t pages_purge_marked(char *start, uint64_t marked);
 
-/* Selects the pages that pages_purge_marked can purge. Where a system page consists of several map
- * pages, all of them must be marked.
- * Returns: the bits of these pages. */
+/* Selects the pages that pages_purge_marked can purge, and returns their bits. Where a system page
+ * consists of several map pages, all of them must be marked. */
 uint64_t pages_whole_marked(const char *start, uint64_t marked);
 
 /* Whether the huge page of the address was requested and no part of it was purged since, and memory
@@ -308,7 +301,6 @@ struct span *run_take(size_t size_bytes, size_t alignment_bytes);
 /* Gives back a run of run_take, and marks it as accessible for memory checkers. */
 void run_give(struct span *span);
 
-/* The length of a run in bytes. */
 inline_always size_t run_bytes(const struct span *span)
 {
     return (size_t)span->pages << PAGE_SHIFT;
@@ -326,7 +318,6 @@ struct descriptor_pool {
 /* Takes a descriptor: zero, or with the content with which it was given back. */
 void *descriptor_take_from(struct descriptor_pool *list);
 
-/* Gives a descriptor back. */
 void descriptor_give_to(struct descriptor_pool *list, void *descriptor);
 
 /* Before fork: takes and freezes the layer's locks. Calls nest: see base/lock.h. */
@@ -350,8 +341,7 @@ void pages_verify(void);
  * calls except those of the page layer. A signal handler that interrupts it may fork: base/lock.h.
  *
  * A waiting thread waits until the fork is over. If it holds a lock that fork itself takes (a
- * lock of stdio), there is a deadlock; the public headers tell programs to avoid that.
- */
+ * lock of stdio), there is a deadlock; the public headers tell programs to avoid that. */
 
 /* One lock, in memory of its user. Zero while it is free and not watched. */
 struct fork_lock {
@@ -365,12 +355,10 @@ struct fork_lock {
  * Locking: none of these locks held. */
 void fork_lock_watch(struct fork_lock *lock);
 
-/* Removes it.
- * Locking: none of these locks held. */
+/* Removes it. Locking: none of these locks held. */
 void fork_lock_unwatch(struct fork_lock *lock);
 
-/* The generation of this process: the number of forks from the first process to it. It differs
- * between a child and its parent. */
+/* The number of forks from the first process to this one, different in a child and its parent. */
 uint32_t fork_lock_process(void);
 
 /* Takes the lock; waits if another thread holds it. Acquire: pairs with fork_lock_release. */

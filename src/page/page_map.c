@@ -12,7 +12,6 @@ struct page_map page_map;
 
 static bool first_is_taken; /* atomic: whether the leaf within the map is in use */
 
-/* The size of a leaf in whole system pages. */
 static size_t leaf_bytes(void) { return align_up(sizeof(struct page_leaf), os_page_size()); }
 
 /* The size of the part of a leaf that can be made read-only: 0 where the null span's system page
@@ -83,8 +82,7 @@ static void page_map_give_leaf(char *leaf, struct page_map_spares *spares)
     }
 }
 
-/* Makes the leaf of a region if it has none.
- * Returns: false when out of memory. */
+/* Makes the leaf of a region if it has none. Returns: false when out of memory. */
 static bool page_map_has_leaf(uintptr_t region, struct page_map_spares *spares)
 {
     uint64_t *root = &page_map.root[region];

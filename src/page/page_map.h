@@ -17,11 +17,9 @@
  *
  * Entries: each page of a slab, the first and the last page of a free span, the first page of a
  * large or huge block. The other allocators enter more pages of their runs.
- *
  * Threads: a root entry is published once, by compare and swap. Leaf entries are written by
  * the owner of the span. A thread reads an entry for a pointer that was passed to it, and that
- * passing orders the write before the read.
- */
+ * passing orders the write before the read. */
 #ifndef CAIRN_PAGE_PAGE_MAP_H
 #define CAIRN_PAGE_PAGE_MAP_H
 
@@ -66,7 +64,6 @@ inline_always char *page_map_leaf(uintptr_t address)
     return map;
 }
 
-/* The entry of an address in its leaf. */
 inline_always uint64_t *page_map_entry(char *leaf, uintptr_t address)
 {
     size_t page;
@@ -87,16 +84,14 @@ inline_always bool page_map_reaches(uintptr_t address)
     return address >> REGION_SHIFT < REGION_COUNT;
 }
 
-/* Finds the span for an address for which page_map_reaches is true.
- * Returns: never NULL; a null span for an address that is not Cairn's. */
+/* Finds the span for an address that page_map_reaches; a null span for one that is not Cairn's. */
 inline_always struct span *page_map_find_reached(uintptr_t address)
 {
     char *leaf = page_map_leaf(address);
     return (struct span *)(void *)(leaf + (ptrdiff_t)load_folded(page_map_entry(leaf, address)));
 }
 
-/* Finds the span for any address.
- * Returns: never NULL; a null span for an address that is not Cairn's. */
+/* Finds the span for any address: never NULL, a null span for one that is not Cairn's. */
 inline_always struct span *page_map_find(const void *address)
 {
     return likely(page_map_reaches((uintptr_t)address)) ? page_map_find_reached((uintptr_t)address)

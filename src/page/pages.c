@@ -3,8 +3,7 @@
  * While the locks are frozen for a fork, other threads defer the runs that they give. The child
  * forgets these. Runs that were deferred before the freeze are processed by it, and runs that other
  * threads were purging are free in the child. The child keeps headers in lists without a lock and
- * chunks of metadata: it sees the writes to them in their order (decision 3).
- */
+ * chunks of metadata: it sees the writes to them in their order (decision 3). */
 #include "base/alone.h"
 #include "base/atomic.h"
 #include "base/bits.h"
@@ -89,8 +88,7 @@ bool pages_forked_alone(void) { return was_alone; }
  *
  * The fork handlers freeze the list's own lock first and then each lock of the list. No thread
  * waits for one of these locks while it holds another, so the order does not matter. Each step of a
- * change of the list leaves it whole from `next` to `next`, for a signal handler that forks.
- */
+ * change of the list leaves it whole from `next` to `next`, for a signal handler that forks. */
 static struct fork_lock fork_lock_list = {.next = &fork_lock_list, .prev = &fork_lock_list};
 static uint32_t fork_generation; /* atomic: number of forks from the first process to this one */
 
@@ -183,7 +181,6 @@ void pages_init(const struct slab_shape *shapes)
  * lacking: admission by the hard limit, spare headers, a header for the run, or a free run. */
 enum outcome { TAKEN, FROZEN, NOT_ADMITTED, NO_SPARES, NO_HEADER, NO_RUN };
 
-/* A run that is wanted. */
 struct want {
     size_t pages;
     size_t alignment_pages;
@@ -193,8 +190,7 @@ struct want {
     struct span *span; /* result: the run, if it is taken */
 };
 
-/* Takes a run and its header from a shard.
- * Locking: shard's lock held. */
+/* Takes a run and its header from a shard. Locking: shard's lock held. */
 static enum outcome pages_try_locked(struct page_shard *shard, struct want *want, bool only_dirty)
 {
     free_spans_settle(shard, NULL);
@@ -232,8 +228,7 @@ static enum outcome pages_try(struct page_shard *shard, struct want *want, bool 
     return outcome;
 }
 
-/* Provides what the shard lacked.
- * Returns: whether pages_try should try again. */
+/* Provides what the shard lacked. Returns: whether pages_try should try again. */
 static bool pages_provide(struct page_shard *shard, struct want *want, enum outcome lacking)
 {
     if (lacking == NOT_ADMITTED)
@@ -304,16 +299,14 @@ static enum outcome pages_take_from_any(struct want *want)
  * from others in the cases that state.h names. If there is none, the threads' caches give theirs,
  * as limits_purge_for_hard has made them do where the hard limit refuses. If the system still
  * commits no more, free runs make room: as many as are needed, then all, for others may have used
- * the room. While the locks are frozen for a fork, a fork run serves.
- * Returns: NULL if there is none. */
+ * the room. While the locks are frozen for a fork, a fork run serves. */
 static struct span *pages_take_run(struct want *want)
 {
     enum outcome outcome = pages_take_from_any(want);
     if (unlikely(outcome > NOT_ADMITTED) && limits_give_kept())
         outcome = pages_take_from_any(want);
-    for (unsigned tries = 0;
-         unlikely(outcome > NOT_ADMITTED) && want->no_memory && tries < LIMIT_TRIES &&
-         grow_make_room(want->grow_pages, tries != 0);
+    for (unsigned tries = 0; unlikely(outcome > NOT_ADMITTED) && want->no_memory &&
+                             tries < LIMIT_TRIES && grow_make_room(want->grow_pages, tries != 0);
          tries++)
         outcome = pages_take_from_any(want);
     if (outcome == FROZEN)

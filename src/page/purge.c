@@ -226,8 +226,7 @@ static void purge_end_pass(struct page_shard *shard, const struct pass *pass)
         shard_release(shard);
 }
 
-/* Makes one pass over a shard until at least `pages` pages are purged.
- * Returns: the number of purged pages. */
+/* Makes one pass over a shard until at least `pages` pages are purged; returns their number. */
 static size_t purge_shard(struct page_shard *shard, size_t pages)
 {
     size_t left = load_relaxed(&shard->stuck_pages);

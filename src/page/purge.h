@@ -12,9 +12,7 @@
  * The system may refuse a part of a span: locked pages (mlock), and system pages of which another
  * span uses a part. All other pages are purged, of this span and of the other ones. Under mlockall
  * nothing can be purged, and a purge ends after some refusals.
- *
- * Threads: any, no lock held.
- */
+ * Threads: any, no lock held. */
 #ifndef CAIRN_PAGE_PURGE_H
 #define CAIRN_PAGE_PURGE_H
 
@@ -51,8 +49,7 @@ void purge_excess(struct page_shard *shard, size_t pages);
  * revoked blocks in builds with config_guarded_blocks. */
 size_t pages_kept_outside(void);
 
-/* Purges about `pages` of the pages that are kept outside the arenas.
- * Returns: the number of purged pages. */
+/* Purges about `pages` of the pages that are kept outside the arenas, and returns their number. */
 size_t purge_outside(size_t pages);
 
 #endif

@@ -155,9 +155,8 @@ bool revoked_release(void)
     return some;
 }
 
-/* Purges the memory of a span and makes its addresses fault. If the system refuses, the memory
- * stays kept.
- * Returns: the number of purged pages. */
+/* Purges and counts the memory of a span, and makes its addresses fault. If the system refuses, the
+ * memory stays kept. */
 static size_t revoked_drop_memory(struct span *span)
 {
     size_t pages = span->dirty_pages;

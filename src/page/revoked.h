@@ -12,10 +12,8 @@
  * exist, its memory is moved there at once. Ready addresses with memory are *backed*: they do not
  * fault, and the next block of that length needs no system call. If the memory was hardly used, the
  * next block purges it instead, because clearing would make pages resident that it never had.
- *
  * Threads: any, no lock held. The places are words that are exchanged atomically. A
- * thread that takes a span out of its place owns it.
- */
+ * thread that takes a span out of its place owns it. */
 #ifndef CAIRN_PAGE_REVOKED_H
 #define CAIRN_PAGE_REVOKED_H
 
@@ -30,8 +28,7 @@ void revoked_add(struct span *span);
  * Returns: NULL if there are none. */
 struct span *revoked_take(size_t pages, bool backed);
 
-/* Unmaps all revoked and ready addresses.
- * Returns: false when there were none. */
+/* Unmaps all revoked and ready addresses. Returns: false when there were none. */
 bool revoked_release(void);
 
 /* Moves kept memory to all of the `size_bytes` at `block`, the addresses of a new block.
@@ -39,11 +36,9 @@ bool revoked_release(void);
  * `block` are lost. */
 enum os_moved revoked_move(char *block, size_t size_bytes);
 
-/* The number of pages of kept memory. */
 extern hidden_data size_t revoked_memory_pages; /* atomic */
 
-/* Purges about `pages` pages of kept memory.
- * Returns: the number of purged pages. */
+/* Purges about `pages` pages of kept memory. Returns: the number of purged pages. */
 size_t revoked_purge(size_t pages);
 
 /* At the end of a decay interval: purges the kept memory that the interval did not need. */

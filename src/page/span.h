@@ -7,11 +7,9 @@
  * One header type serves free spans, slabs and large blocks. `tag` says which, and the comments of
  * the unions say which kind of span uses which word. Headers are metadata memory that is never
  * given back or used otherwise, so a stray pointer can find a stale header and nothing else.
- *
  * Threads: the lock of its shard protects all fields of a free span. In a slab all fields except
  * `owner` and `mail_state` belong to the owner of the slab (heap/slab.h); other threads read the
- * fields that are constant while the slab exists.
- */
+ * fields that are constant while the slab exists. */
 #ifndef CAIRN_PAGE_SPAN_H
 #define CAIRN_PAGE_SPAN_H
 
@@ -103,7 +101,6 @@ inline_always char *span_end(const struct span *span)
 
 inline_always bool span_is_slab(const struct span *span) { return span->tag >= SPAN_SLAB; }
 
-/* The size class of a slab. */
 inline_always unsigned slab_class(const struct span *slab)
 {
     return slab->tag - (unsigned)SPAN_SLAB;

@@ -20,7 +20,6 @@
  * mappings, the list of all arenas, and the admission by the hard limit. A thread holds one shard's
  * lock at most, and may take the page lock while it does. With a hard limit each operation on a
  * shard holds the page lock, too: so takes are admitted one at a time, by exact counts.
- *
  * Threads: each field says which lock protects it or that it is atomic. "shard's lock, atomic" is a
  * field that is written with the lock held, and read without it where an approximate value will do.
  */
@@ -193,16 +192,12 @@ void defer(struct span *span);
  * lock (base/tagged.h), so also while another thread forks. Where one list is empty, the other
  * serves; before a fork, the list without a lock gets some.
  *
- * Returns: NULL or false when out of memory.
- */
+ * Returns: NULL or false when out of memory. */
 
-/* Takes a header from the list of the shard.
- * Locking: shard's lock held.
- * Returns: NULL when the list is empty. */
+/* Takes a header from the list of the shard, or NULL. Locking: shard's lock held. */
 struct span *header_pop(struct page_shard *shard, unsigned side_units);
 
-/* Puts an unused header into its list.
- * Locking: lock of the header's shard held. */
+/* Puts an unused header into its list. Locking: lock of the header's shard held. */
 void header_push(struct span *span);
 
 /* Makes `count` adjacent headers for a shard, linked by `next`. */
@@ -226,7 +221,6 @@ void headers_share(struct page_shard *shard);
 
 /* The cap: how much free memory is kept instead of being purged at once. It adapts to the program,
  * for the reasons of decision 37:
- *
  *   at first    a quarter of the option `dirty_cap`
  *   lowered     by a sixteenth of the memory that is purged above it, down to a 32nd of the option:
  *               a large heap that shrinks for ever keeps little in the end
@@ -240,9 +234,7 @@ void headers_share(struct page_shard *shard);
  * Whatever the cap, a heap may keep as much free memory as it has in use (purge.c). Memory that is
  * purged by age, for a limit, by a trim, or because the system is short of memory does not change
  * the cap.
- *
- * Threads: any, atomic words. A race makes the cap slightly wrong for some intervals.
- */
+ * Threads: any, atomic words. A race makes the cap slightly wrong for some intervals. */
 
 enum {
     CAP_FIRST_PART = 4,    /* first cap: the option divided by this */
@@ -251,7 +243,6 @@ enum {
     CAP_LOWERED_PART = 16, /* the cap is lowered by the purged memory divided by this */
 };
 
-/* The cap: the number of free pages that may be kept. */
 size_t cap_pages(void);
 
 /* Notes pages that were purged because they were above the cap. */
