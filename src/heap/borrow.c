@@ -93,11 +93,10 @@ void *borrow_take(struct heap *heap, unsigned class)
     return block;
 }
 
-/* How the threads run: the heap that came here last, the number of refills in a row that it made,
- * and eight times the moving average of such numbers. At first threads are taken to run in turn.
- * All fields: any thread, atomic; a race makes them slightly wrong. While threads run at the same
- * time, a heap comes here at each eighth refill only, because each takes the line from the
- * others. */
+/* How the threads run: the heap that came here last, its number of refills in a row, and eight
+ * times the moving average of such numbers. At first threads are taken to run in turn. All fields:
+ * any thread, atomic; a race makes them slightly wrong. While threads run at the same time, a heap
+ * comes here at each eighth refill only, because each takes the line from the others. */
 enum { ROW_MAX = 64, EIGHTH = 8 };
 static struct {
     const struct heap *heap;

@@ -38,8 +38,7 @@ void *malloc_uncached(size_t size_bytes);
 void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes);
 
 /* Serves a medium request (above SMALL_REQUEST_MAX, at most MEDIUM_REQUEST_MAX) from its class's
- * current slab. Calls `slow` if that slab has no free slot; a thread without a heap sees only empty
- * slabs. */
+ * current slab. Calls `slow` if that has no free slot, as for a thread without a heap. */
 inline_always void *malloc_medium(size_t size_bytes, void *(*slow)(size_t))
 {
     struct span *slab = thread_heap->current[medium_class(size_bytes + CANARY_BYTES)];

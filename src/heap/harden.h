@@ -187,8 +187,7 @@ inline_always void clear_words_at(char *block, size_t at)
     *(two_words *)(void *)(block + at) = (two_words){0, 0};
 }
 
-/* Clears a block whose size is a multiple of 16, with few branches. memset is faster for longer
- * blocks. */
+/* Clears a block of a multiple of 16 bytes, with few branches. For long ones memset is faster. */
 inline_always void block_clear(char *block, size_t size_bytes)
 {
     clear_words_at(block, 0);

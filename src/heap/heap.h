@@ -1,5 +1,4 @@
-/* The general heap, as front/ uses it: every entry point without its libc name. errno is not
- * changed.
+/* The general heap for front/: every entry point without its libc name. errno is not changed.
  *
  * Allocating functions return NULL when out of memory, or if the size is above PTRDIFF_MAX. Misuse
  * is reported: see misuse_report.h.

@@ -157,8 +157,7 @@ void free_hooked(struct span *span, void *block)
     hooks_resize_frees(span, block);
 }
 
-/* The new name of the sample is an address with the lowest bit set, which is no block's because
- * blocks are aligned. */
+/* The new name of the sample is an address with the lowest bit set, which no block has. */
 void *hooks_hold_sample(const struct span *span)
 {
     const struct heap_profiler *profiler = load_relaxed(&heap_hooks.profiler);

@@ -129,8 +129,7 @@ inline_always bool heap_profile_diverts(const struct heap *heap, unsigned size_c
 /* Checks the table against the state of the hooks, with assertions. */
 void hooks_verify(const struct heap *heap);
 
-/* Marks a block, so that its free calls free_hooked. A block of a slab that another thread has
- * freed gets no mark.
+/* Marks a block, so that its free calls free_hooked. A freed block of a slab gets no mark.
  * Locking: large_lock held for a large block that another thread may know. */
 void hooks_mark(struct span *span, const void *block);
 

@@ -77,8 +77,7 @@ inline_always bool large_free_short(const void *pointer, struct span *span)
     return true;
 }
 
-/* Locks a block that other threads may free or resize: the tag becomes SPAN_RESIZED until
- * large_unlock.
+/* Locks a block that other threads may free or resize: its tag is SPAN_RESIZED until large_unlock.
  * Returns: false, with nothing changed, when another thread has freed or locked it. */
 bool large_lock(struct span *span, const void *block);
 void large_unlock(struct span *span);

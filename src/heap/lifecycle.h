@@ -54,8 +54,7 @@ void heaps_on_fork(void (*in_child)(void));
  * Cost: bounded by SWEEP_WORK. */
 bool heaps_visit(bool interval_ends);
 
-/* Gives back the memory that the heaps of ended threads keep, and empties the run caches of all
- * threads.
+/* Gives back what the heaps of ended threads keep, and empties the run caches of all threads.
  * Returns: true if there was any memory to give back.
  * Threads: any, no lock held. */
 bool heaps_empty_run_caches(void);

@@ -291,8 +291,7 @@ static void private_heap_take_back_blocks(const struct private_heap *private_hea
         }
 }
 
-/* Retires a slab with all its blocks. A free that is still posting the slab is late, but valid, so
- * it is waited for. */
+/* Retires a slab with all its blocks. Waits for a free that is late in posting it, but valid. */
 static void private_heap_end_slab(struct private_heap *private_heap, struct span *slab)
 {
     while (!remote_move(&private_heap->heap, NULL, slab)) {

@@ -1,5 +1,4 @@
-/* A private heap (private_heap.h): its fields, its lock, its list of slabs, its limit, and the
- * notes of its large blocks.
+/* A private heap (private_heap.h): fields, lock, list of slabs, limit, and notes of large blocks.
  *
  * Invariants (private_heap_verify): slab_bytes == bytes of `slabs`, slab_bytes <= held_bytes.
  * Threads: the lock protects the struct heap inside. Each other field says what protects it. */
@@ -112,13 +111,11 @@ size_t private_heap_recount_large(struct private_heap *private_heap);
  * Returns: false when the limit does not allow it. */
 bool private_heap_reserve(struct private_heap *private_heap, size_t bytes);
 
-/* Reserves the growth of a large block to `pages` pages; `*counted_pages` gets the length counted
- * now.
+/* Reserves the growth of a large block to `pages`; `*counted_pages` gets the length counted now.
  * Returns: false when the limit does not allow it.
  * Locking: large_lock held for the block. */
 bool private_heap_begin_resize(struct span *span, size_t pages, size_t *counted_pages);
-/* Replaces the count of private_heap_begin_resize by the block's length after the resize, or after
- * its failure.
+/* Replaces the count of private_heap_begin_resize by the block's length, resized or not.
  * Locking: large_lock held for the block. */
 void private_heap_end_resize(struct span *span, size_t counted_pages);
 

@@ -278,8 +278,7 @@ bool heap_resize_in_place(void *pointer, size_t size_bytes)
     return stays;
 }
 
-/* Clears memory that is not read again. The empty assembly statement keeps the compiler from
- * removing the stores. */
+/* Clears memory that is not read again. The empty assembly keeps the compiler from removing it. */
 static void resize_wipe(void *start, size_t bytes)
 {
     memset(start, 0, bytes);

@@ -204,8 +204,7 @@ bool run_cache_empty(struct run_cache *cache);
 /* Marks all kept runs as aged, and gives those to the pages that were aged before. Threads: any. */
 void run_cache_age(struct run_cache *cache);
 
-/* Counts anew what the cache keeps, in the child of a fork: another thread may have taken a list
- * and not counted it yet. */
+/* Counts anew, in the child of a fork: another thread may have taken a list and not counted it. */
 void run_cache_recount(struct run_cache *cache);
 
 /* Adds to the cache's room what other threads gave away, and adapts it to the cache's share. */

@@ -17,8 +17,7 @@ static size_t size_class_step_size(unsigned class)
     return (size_t)(8 + (class % 8) + 1) << (4 + (class - 8) / 8);
 }
 
-/* The smallest number of slots that a slab may have: eight, or the number that fits into the
- * longest slab. */
+/* The smallest number of slots of a slab: eight, or those that fit into the longest slab. */
 static size_t size_class_least_capacity(size_t size_bytes)
 {
     return smaller_of(8, ((size_t)SLAB_PAGES_MAX << PAGE_SHIFT) / size_bytes);

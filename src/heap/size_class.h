@@ -1,5 +1,4 @@
-/* Size classes: the table of block sizes and slab lengths, and the mapping from a request to its
- * class.
+/* Size classes: the table of block sizes and slab lengths, and the class of each request.
  *
  * Block sizes grow in 16-byte steps to 128 bytes, then in 8 classes a doubling to 32 KiB. Builds
  * with canaries have one class more, so that a request of 32 KiB has room for its canary. Zero-size

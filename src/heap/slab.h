@@ -107,8 +107,7 @@ enum {
 /* A tag in the owner word of packed slabs: the word is then no heap's address, so no fast path
  * takes their blocks. The other bits are the heap, 0 for a slab without one. */
 enum { OWNER_PACKED = 2 };
-/* A tag in the owner word of a large block of a private heap. The word of every other large block
- * is 0. */
+/* A tag in the owner word of a private heap's large block. The word of other large blocks is 0. */
 enum { OWNER_LARGE = 4 };
 /* The bits of the owner word that are the address of a heap. */
 #define OWNER_HEAP_MASK (~(uintptr_t)63)
@@ -376,8 +375,7 @@ inline_always void *slab_pop(struct span *slab)
 enum { LINKS_A_WORD = 8 };
 
 /* The slots from `first` on that say REMOTE: the highest bit of the byte of each. Sequentially
- * consistent: see remote.c. Exact, because no carry leaves a byte (Hacker's Delight, 2nd edition,
- * section 6-1). */
+ * consistent: see remote.c. Exact: no carry leaves a byte (Hacker's Delight, 2nd edition, 6-1). */
 inline_always uint64_t slab_remote_links(const struct span *slab, unsigned first)
 {
     const uint64_t sevens = UINT64_MAX / 255 * 0x7f;

@@ -184,8 +184,7 @@ void heap_return(struct heap *heap);
 /* Holds the heap if it is an orphan, else returns false. heap_return must follow. Threads: any. */
 bool heap_try_hold(struct heap *heap);
 
-/* Holds an orphan, usually the one that was returned last, or returns NULL. heap_return must
- * follow.
+/* Holds an orphan, usually the one that was returned last, or NULL. heap_return must follow.
  * Threads: any. Cost: constant, spread over the calls of heap_return. */
 struct heap *heap_hold_orphan(void);
 

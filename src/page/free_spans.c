@@ -325,8 +325,7 @@ char *range_carve(struct page_shard *shard, size_t pages, size_t alignment_pages
     return run;
 }
 
-/* Whether a freed run stays loose. Not in builds with random runs, where merged spans are cut at
- * random places. */
+/* Whether a freed run stays loose. Not with random runs: merged spans are cut at random places. */
 static bool free_spans_is_loose(const struct span *span)
 {
     return !config_random_runs && span->mark == SPAN_WAS_SLAB && span->pages <= LOOSE_MAX_PAGES &&

@@ -1,5 +1,4 @@
-/* Free spans of the arenas: bins by length, and splitting and merging by boundary tags in the page
- * map.
+/* Free spans of the arenas: bins by length, and splitting and merging by tags in the page map.
  *
  * Algorithm: two-level bins found through a bitmap, after TLSF. Each length below 64 pages has a
  * bin; longer lengths share 16 bins for each doubling. There are two sets of bins: spans that have
@@ -45,8 +44,7 @@ size_t bins_verify(const struct page_shard *shard);
  * into the bins. */
 void span_release(struct arena *arena, struct span *span);
 
-/* Takes a free span out of the bins and out of the page map, so that its neighbours do not merge
- * with it. */
+/* Takes a free span out of the bins and the page map, so that no neighbour merges with it. */
 void span_withdraw(struct span *span);
 
 /* Records that this thread purges the memory of a span, which is out of the bins (purge.h). */
@@ -54,7 +52,7 @@ void span_begin_purge(struct span *span);
 
 void span_end_purge(struct span *span);
 
-/* In the child of a fork: makes the spans free again that threads of the parent were purging. */
+/* In the child of a fork: makes the spans free again that other threads were purging. */
 void spans_end_others_purges(struct page_shard *shard);
 
 /* Merges all loose spans with their free neighbours. Returns: whether there were any. */

@@ -1,5 +1,4 @@
-/* How much the arenas grow by and in which pages, fences within arenas, and pages for metadata: see
- * grow.h.
+/* How the arenas grow and in which pages, fences within arenas, pages for metadata: see grow.h.
  *
  * In hardened builds (docs/HARDENING.md) there are fences within arenas, too, at random
  * distances of STRETCH_PAGES to twice that many pages, at first. Fences belong to no span and stay

@@ -36,8 +36,7 @@ int pages_grow(struct page_shard *shard, size_t pages);
  * try again. */
 bool grow_make_room(size_t pages, bool all);
 
-/* With HUGE_PAGES_AUTO, a heap of this size asks for huge pages for its growth. One huge page is
- * a quarter of it. */
+/* With HUGE_PAGES_AUTO, heaps from this size on ask for huge pages: one is a quarter of it. */
 static const size_t HUGE_PAGES_FROM_BYTES = (size_t)8 << 20;
 
 /* The longest growth, in pages, that can be recorded. */

@@ -1,5 +1,4 @@
-/* Kept mappings: the mappings of freed huge blocks, for the next huge blocks, above all for blocks
- * that grow.
+/* Kept mappings: those of freed huge blocks, for the next ones, above all for blocks that grow.
  *
  * The mapping of a freed huge block is kept as a *range*, whole or, if the block had grown, as much
  * of it as may be kept: to make a mapping and fault it in costs many times more than to fill it

@@ -268,8 +268,7 @@ static bool mapping_grows_into_huge_pages(size_t old_bytes, size_t new_bytes)
 }
 
 /* Moves the mapping to addresses that the kernel chooses. The leaves of the page map for any place
- * are prepared before anything moves, so that no failure leaves the block where free cannot find
- * it.
+ * are prepared before anything moves, so that free finds the block after any failure.
  * Returns: false when the system refuses; then nothing has changed. */
 static bool mapping_move(struct span *span, size_t old_bytes, size_t new_bytes)
 {

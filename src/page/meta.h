@@ -1,5 +1,4 @@
-/* Metadata memory: small pieces that are never given back, in mappings that contain nothing else
- * and are between fences.
+/* Metadata memory: small pieces that are never given back, in mappings of their own between fences.
  *
  * There are two kinds: hot memory for heaps, bitmaps and headers without a cold area, and cold
  * memory for the headers of slabs with their cold areas. Most link bytes are not touched until

@@ -82,8 +82,7 @@ void pages_start(void);
  * Threads: one, at the start. */
 void pages_on_fork(void (*in_child)(void));
 
-/* Whether the parent had only one thread at the fork. Then all memory that the child sees is of one
- * instant.
+/* Whether the parent had one thread at the fork. Then the child sees all memory of one instant.
  * Threads: the child of a fork. */
 bool pages_forked_alone(void);
 
@@ -92,8 +91,7 @@ bool pages_forked_alone(void);
  * Threads: one, at the start. */
 void pages_on_refusal(bool (*give_kept)(void));
 
-/* Initialises the page map and the state of this layer. `shapes` is indexed by size class and stays
- * valid for ever.
+/* Initialises the page map and this layer. `shapes`, by size class, stays valid for ever.
  * Threads: one, before any other thread takes pages. */
 void pages_init(const struct slab_shape *shapes);
 
@@ -184,8 +182,7 @@ struct span *pages_map_growing(size_t size_bytes);
  * start of a huge page and moves it without dividing huge pages. */
 size_t pages_growing_bytes(size_t size_bytes);
 
-/* Extends a huge block in place to `pages` pages, which the kept mapping right behind it provides.
- * Makes no system call.
+/* Extends a huge block in place to `pages` pages, of the kept mapping behind it; no system call.
  * Returns: false when no kept mapping there is long enough. */
 bool pages_extend_huge(struct span *span, size_t pages);
 

@@ -305,8 +305,9 @@ static struct span *pages_take_run(struct want *want)
     enum outcome outcome = pages_take_from_any(want);
     if (unlikely(outcome > NOT_ADMITTED) && limits_give_kept())
         outcome = pages_take_from_any(want);
-    for (unsigned tries = 0; unlikely(outcome > NOT_ADMITTED) && want->no_memory &&
-                             tries < LIMIT_TRIES && grow_make_room(want->grow_pages, tries != 0);
+    for (unsigned tries = 0;
+         unlikely(outcome > NOT_ADMITTED) && want->no_memory && tries < LIMIT_TRIES &&
+         grow_make_room(want->grow_pages, tries != 0);
          tries++)
         outcome = pages_take_from_any(want);
     if (outcome == FROZEN)

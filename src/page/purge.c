@@ -1,5 +1,4 @@
-/* The passes over dirty spans, the decay interval, and the purge of parts of runs in use: see
- * purge.h. */
+/* The passes over dirty spans, the decay interval, and purging of parts of runs: see purge.h. */
 #include "page/purge.h"
 
 #include "base/bits.h"
@@ -295,8 +294,7 @@ static struct {
     uint64_t us; /* atomic: end of the last purge of a part; 0: nothing is due */
 } cache_aligned due;
 
-/* Purges up to `most` pages of the due ones of a shard. Pages that the program took since are not
- * due any more.
+/* Purges up to `most` of a shard's due pages. Pages that the program took since are not due.
  * Returns: the number of purged pages; 0 while another thread forks. */
 static size_t purge_due_of(struct page_shard *shard, size_t most)
 {

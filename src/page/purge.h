@@ -6,8 +6,7 @@
  * left alone. This layer has no thread or signal for this. So a process without calls of pages_tick
  * keeps its free memory: at most the cap, or as much as it has in use, whichever is more.
  *
- * A span is out of the bins while its memory is purged, so the system call is made without the
- * lock.
+ * A span is out of the bins while its memory is purged: the system call needs no lock.
  *
  * The system may refuse a part of a span: locked pages (mlock), and system pages of which another
  * span uses a part. All other pages are purged, of this span and of the other ones. Under mlockall

@@ -214,8 +214,7 @@ struct span *header_take(struct page_shard *shard, unsigned side_units);
 /* Gives back a header that has no pages any more, without a lock. */
 void header_return(struct span *span);
 
-/* Before a fork: provides headers in the list without a lock, because the other cannot be used
- * meanwhile.
+/* Before a fork: fills the list without a lock, because the other cannot be used meanwhile.
  * Locking: shard's lock held. */
 void headers_share(struct page_shard *shard);
 
