@@ -82,7 +82,8 @@ bool slab_end_purge(struct span *slab)
     return before == slab_purged_word(SLAB_EMPTIED);
 }
 
-unsigned slab_remote(const struct span *slab)
+/* Sweeps call this and packed_live for slabs that may become others meanwhile. */
+not_instrumented unsigned slab_remote(const struct span *slab)
 {
     uint64_t limit = smaller_of(load_relaxed(&slab->fresh_slot), (uint64_t)CAPACITY_MAX + 1);
     unsigned count = 0;
@@ -133,7 +134,7 @@ unsigned packed_ready(const struct span *slab)
     return ready;
 }
 
-size_t packed_live(const struct span *slab)
+not_instrumented size_t packed_live(const struct span *slab)
 {
     size_t live = 0;
     for (size_t word = packed_words(slab); word-- > 0;)
