@@ -317,9 +317,10 @@ void private_heap_end(struct private_heap *private_heap)
         private_heap_end_slab(private_heap, slab);
     }
     for (struct large_note *note = private_heap->notes; note; note = note->next) {
-        struct span *span = private_heap_noted(private_heap, note);
-        if (span)
-            (void)large_free(span, span->base);
+        struct span *span = load_relaxed(&note->span);
+        const char *base = span ? span->base : NULL; /* another thread may free the block */
+        if (private_heap_noted(private_heap, note))
+            (void)large_free(span, base);
     }
 
     memset((void *)&private_heap->heap, 0, offsetof(struct heap, next));

@@ -145,13 +145,10 @@ struct span *private_heap_noted(const struct private_heap *private_heap,
 size_t private_heap_recount_large(struct private_heap *private_heap)
 {
     size_t bytes = 0;
-    store_relaxed(&private_heap->spare_notes, (uintptr_t)0);
     for (struct large_note *note = private_heap->notes; note; note = note->next) {
-        const struct span *span = private_heap_noted(private_heap, note);
-        if (span)
-            bytes += private_state_span_bytes(span);
-        else
-            private_heap_spare_note(private_heap, note);
+        struct span *span = private_heap_noted(private_heap, note);
+        store_relaxed(&note->span, span);
+        bytes += span ? private_state_span_bytes(span) : 0;
     }
     return bytes;
 }

@@ -101,9 +101,8 @@ struct span *private_heap_noted(const struct private_heap *private_heap,
 /* Removes a freed block from its heap. Threads: the one that swapped the block's tag. */
 void private_heap_lose_large(struct span *span);
 
-/* In the child of fork: makes all notes spare that have no block in use. Other threads of the
- * parent may have been taking or giving back notes.
- * Returns: the bytes of the blocks in use. */
+/* The bytes of the large blocks in use, in the child of fork. Notes that other threads of the
+ * parent were taking or giving back are lost. */
 size_t private_heap_recount_large(struct private_heap *private_heap);
 
 /* Adds `bytes`, which are going to be taken, to held_bytes if the limit allows it. If it does not

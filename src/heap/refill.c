@@ -166,13 +166,13 @@ void *heap_take_slow(struct heap *heap, unsigned class)
         return block;
     if (likely(heap_refill(heap, class) != NULL))
         return refill_take_current(heap, class);
-    if (!borrows)
+    if (heap->private_heap != NULL)
         return NULL;
     /* Out of memory, or at the hard limit. */
     (void)heap_drain_some(heap, DRAIN_SLABS);
-    if (borrow_fill(heap, class))
+    if (borrows && borrow_fill(heap, class))
         block = borrow_take(heap, class);
-    if (block == NULL && heap->bins[class].first != NULL && heap_refill(heap, class) != NULL)
+    if (block == NULL && heap_refill(heap, class) != NULL)
         block = refill_take_current(heap, class);
     return block;
 }

@@ -86,9 +86,8 @@ static seldom_called void resize_end_mark(void *pointer)
 
 /* Moves a block within its private heap, or within the general heap if `private_heap` is NULL. The
  * free is a part of a traced resize. */
-static no_inline void *resize_move(struct private_heap *private_heap, void *pointer,
-                                   size_t old_bytes, size_t size_bytes, size_t block_bytes,
-                                   bool is_traced)
+inline_always void *resize_move(struct private_heap *private_heap, void *pointer, size_t old_bytes,
+                                size_t size_bytes, size_t block_bytes, bool is_traced)
 {
     void *block =
         private_heap ? private_heap_alloc(private_heap, size_bytes, 1)
@@ -142,8 +141,10 @@ static void *resize_large(struct span *span, void *pointer, size_t size_bytes, b
     struct span *fresh = moves ? large_allocate_growing(size_bytes) : NULL;
     if (fresh)
         pages_move_bytes(fresh, span, smaller_of((size_t)span->pages << PAGE_SHIFT, size_bytes));
-    if (fresh && is_traced)
+    if (is_traced && fresh)
         hooks_resize_frees(span, pointer);
+    else if (is_traced) /* the block may be older than the trace */
+        hooks_mark(span, pointer);
     large_unlock(span);
     if (fresh == NULL)
         return block;
@@ -346,8 +347,22 @@ static no_inline size_t resize_usable_size_slow(const void *pointer)
 size_t heap_usable_size(const void *pointer)
 {
     struct span *span = page_map_find(pointer);
-    return resize_is_own(span, pointer) ? resize_own_bytes(span, pointer)
-                                        : resize_usable_size_slow(pointer);
+    if (resize_is_own(span, pointer))
+        return resize_own_bytes(span, pointer);
+    if (span->tag == SPAN_LARGE && span->base == pointer)
+        return (size_t)span->pages << PAGE_SHIFT;
+    if (!config_canaries && span_is_slab(span) && !slab_is_packed(span) &&
+        slab_shows_live(span, (unsigned)slab_slot(span, pointer)))
+        return span->size_bytes;
+    return resize_usable_size_slow(pointer);
+}
+
+/* Reports a free with a size that the block cannot have, unless there is no block. */
+static no_inline void resize_report_size(const struct span *span, void *pointer, size_t size_bytes)
+{
+    if (checked_span(pointer, "free"))
+        report_misuse("free", "sized free of %p with size %zu (%zu-byte block)", pointer,
+                      size_bytes, resize_span_block_bytes(span));
 }
 
 void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes)
@@ -372,9 +387,8 @@ void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes)
         matches = true; /* no block: free reports it */
     if (likely(matches))
         free_fast(pointer);
-    else if (checked_span(pointer, "free"))
-        report_misuse("free", "sized free of %p with size %zu (%zu-byte block)", pointer,
-                      size_bytes, resize_span_block_bytes(span));
+    else
+        resize_report_size(span, pointer, size_bytes);
 }
 
 void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
