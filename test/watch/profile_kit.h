@@ -18,7 +18,8 @@ extern "C" {
 namespace profile_kit
 {
 
-// A file of the test, removed after it.
+// A file of the test, removed after it. The end of the process then writes no dump next to it,
+// which a later process with the same number would find.
 class File
 {
   public:
@@ -26,7 +27,11 @@ class File
         : path_(testing::TempDir() + name + "." + std::to_string(getpid()))
     {
     }
-    ~File() { (void)unlink(path_.c_str()); }
+    ~File()
+    {
+        (void)profile_dump_to("", 0, 0);
+        (void)unlink(path_.c_str());
+    }
     const char *path() const { return path_.c_str(); }
 
     std::vector<std::string> lines() const
