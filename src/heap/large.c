@@ -92,17 +92,15 @@ bool large_free(struct span *span, const void *block)
     if (unlikely(span->mark != 0))
         free_hooked(span, span->base);
     struct heap *heap = thread_heap;
-    bool kept = false;
     if (config_guarded_blocks && kind == SPAN_HUGE)
         pages_give_guarded(span);
     else if (kind == SPAN_HUGE)
         pages_give_huge(span);
     else if (config_guarded_blocks || unlikely(heap == &no_heap))
         pages_give(span);
-    else
-        kept = run_cache_put(&heap->runs, span);
-    if (!kept)
-        pages_tick();
+    else if (!run_cache_put(&heap->runs, span))
+        return true;
+    pages_tick();
     if (heap != &no_heap)
         heap_note_call(heap);
     return true;

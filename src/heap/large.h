@@ -67,14 +67,10 @@ inline_always bool large_free_short(const void *pointer, struct span *span)
 {
     if (config_guarded_blocks)
         return false;
-    struct heap *heap = thread_heap;
-    span = run_cache_guess(&heap->runs, span);
-    if (span->tag != SPAN_LARGE || load_relaxed(&span->owner) != 0 || span->mark != 0 ||
-        span->base != pointer || heap->calls_to_look <= 1 ||
-        !run_cache_keep_short(&heap->runs, span, pointer))
-        return false;
-    heap->calls_to_look--;
-    return true;
+    struct run_cache *runs = &thread_heap->runs;
+    span = run_cache_guess(runs, span);
+    return span->tag == SPAN_LARGE && load_relaxed(&span->owner) == 0 && span->mark == 0 &&
+           span->base == pointer && run_cache_keep_short(runs, span, pointer);
 }
 
 /* Locks a block that other threads may free or resize: its tag is SPAN_RESIZED until large_unlock.

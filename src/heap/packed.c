@@ -54,7 +54,7 @@ void *packed_take(struct heap *heap)
     while (unlikely(block == NULL)) {
         struct span *slab = heap->current[PACKED_CLASS];
         if (slab == &empty_slab.header || !packed_advance(slab)) {
-            heap_gather(heap, PACKED_CLASS);
+            (void)heap_gather(heap, PACKED_CLASS);
             if (!heap_refill(heap, PACKED_CLASS))
                 return NULL;
         }

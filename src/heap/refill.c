@@ -95,16 +95,17 @@ inline_always bool refill_has_slab(const struct heap *heap, unsigned class)
     return heap->bins[class].first != NULL || run_cache_has_slab(&heap->runs, class);
 }
 
-void heap_gather(struct heap *heap, unsigned class)
+bool heap_gather(struct heap *heap, unsigned class)
 {
     bool at_hand = refill_has_slab(heap, class);
     if (at_hand && ++heap->turns % DRAIN_TURNS != 0)
-        return;
+        return false;
     if (unlikely(heap->look_after_fork))
         refill_look_after_fork(heap, DRAIN_SLABS);
     (void)mailbox_drain_pair(heap, remote_mailbox(class), DRAIN_SLABS);
     if (!at_hand && heap->bins[class].first == NULL)
         (void)heap_drain_some(heap, DRAIN_SLABS);
+    return true;
 }
 
 struct span *heap_refill(struct heap *heap, unsigned class)
@@ -148,17 +149,30 @@ inline_always void *refill_take_current(struct heap *heap, unsigned class)
     return block;
 }
 
+/* The usual refill of a medium class that has no slab: takes the empty one of the run cache.
+ * Returns: NULL in all other cases. */
+static void *refill_from_cache(struct heap *heap, unsigned class)
+{
+    if (!class_is_medium(class) || heap->current[class] != &empty_slab.header ||
+        heap->bins[class].first != NULL || heap_is_hooked() ||
+        !run_cache_has_slab(&heap->runs, class) || heap_refill(heap, class) == NULL)
+        return NULL;
+    return refill_take_current(heap, class);
+}
+
 void *heap_take_slow(struct heap *heap, unsigned class)
 {
     if (refill_is_aside(heap, class))
         heap->calls_to_look = 1;
     heap_note_call(heap);
+    void *block = refill_from_cache(heap, class);
     bool borrows = class < SIZED_CLASSES && heap->private_heap == NULL;
-    void *block = borrows ? borrow_take(heap, class) : NULL;
+    if (block == NULL && borrows)
+        block = borrow_take(heap, class);
     if (block)
         return block;
-    heap_gather(heap, class);
-    block = heap_take_current(heap, class);
+    if (heap_gather(heap, class))
+        block = heap_take_current(heap, class);
     if (block == NULL && borrows && !refill_has_slab(heap, class) && borrow_is_due(heap, class) &&
         borrow_fill(heap, class))
         block = borrow_take(heap, class); /* unless a trim has taken them back */

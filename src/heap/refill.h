@@ -33,7 +33,7 @@ inline_always void *heap_take(struct heap *heap, unsigned size_class)
 
 /* Collects what other threads have freed, before heap_refill: in slabs of the class, and in all
  * others unless the class has another slab. */
-void heap_gather(struct heap *heap, unsigned size_class);
+bool heap_gather(struct heap *heap, unsigned size_class);
 
 /* Makes the class's next slab current: one with a free block, or one that was never used.
  * Returns: NULL when out of memory, or when a private heap has no slab with room. */

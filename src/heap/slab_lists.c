@@ -78,9 +78,9 @@ seldom_called struct slab_count heap_count_slab(const struct span *slab, unsigne
 
 /* Looks at the clock that are LOOK_MS apart are rare: then each slow call, and each free into a
  * small current slab, looks again, so that a thread that comes rarely looks in time. Otherwise the
- * numbers of frees and of slow calls between two looks double, up to FREES_MAX. To settle a heap
- * takes some microseconds. */
-enum { LOOK_MS = 20, SETTLE_MS = 50 };
+ * numbers of frees and of slow calls between two looks double, up to FREES_MAX and CALLS_MAX. To
+ * settle a heap takes some microseconds. */
+enum { LOOK_MS = 20, CALLS_MAX = 16, SETTLE_MS = 50 };
 
 /* Whether the heap has returned a MiB, and as many pages as it has left. It probably returns the
  * others, too, and its thread may sleep afterwards. */
@@ -224,14 +224,14 @@ static void slab_lists_settle(struct heap *heap)
 
 void heap_look(struct heap *heap)
 {
-    heap->calls_to_look = FREES_MAX;
+    heap->calls_to_look = CALLS_MAX;
     if (heap != thread_heap || heap->drains % 2 != 0)
         return;
     uint64_t now = os_now_ms();
     bool is_rare = now - heap->looked_ms >= LOOK_MS;
     heap->looked_ms = now;
     heap->frees = is_rare ? 1 : (uint8_t)smaller_of(heap->frees * 2u, (unsigned)FREES_MAX);
-    heap->calls_to_look = heap->frees;
+    heap->calls_to_look = (uint8_t)smaller_of((unsigned)heap->frees, (unsigned)CALLS_MAX);
     pages_tick();
     bool shrinks = slab_lists_shrinks(heap);
     if (shrinks || now >= heap->settled_ms + SETTLE_MS)
