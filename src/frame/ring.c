@@ -313,6 +313,13 @@ static bool ring_ask_for_memory(const struct ring *ring, size_t size)
            frame_try_again(ring->out_of_memory, ring->out_of_memory_context, size);
 }
 
+/* Sets the position from which on a restart of the current chunk is tried next. */
+static void ring_look_later(struct ring *ring)
+{
+    ring->look_at =
+        smaller_of(ring->held_position + ring->look_step, ring_chunk_end(ring->current));
+}
+
 /* Continues at the start of the current chunk when all its frames are released. The
  * restart is tried every few KiB while it succeeds, because then the frames stay in the cache. The
  * restart is tried rarely while it fails, because then it reads memory that other threads write. */
@@ -328,7 +335,7 @@ static bool ring_try_restart(struct ring *ring)
         ring->issued = 0;
         ring->held_position = chunk_base(chunk);
     }
-    ring->look_at = smaller_of(ring->held_position + ring->look_step, ring_chunk_end(chunk));
+    ring_look_later(ring);
     return clear;
 }
 
@@ -349,7 +356,7 @@ static no_inline bool ring_prepare(struct ring *ring)
     ring->current = chunk;
     ring->issued = 0;
     ring->held_position = chunk_base(chunk);
-    ring->look_at = smaller_of(ring->held_position + ring->look_step, ring_chunk_end(chunk));
+    ring_look_later(ring);
     return true;
 }
 
@@ -435,8 +442,8 @@ static bool ring_spill(struct ring *ring, size_t needed)
     store_relaxed(&chunk->spill_index, chunk == ring->first ? ring->open_index : 0);
     ring->current = next;
     ring->issued = 1;
-    ring->look_at = chunk_base(next) + smaller_of(ring->look_step, chunk_bytes(next));
     ring_set_position(ring, chunk_base(next));
+    ring_look_later(ring);
     return true;
 }
 
@@ -463,8 +470,8 @@ static bool ring_begin_anew(struct ring *ring, size_t needed)
         return false;
     }
     ring->open_position = chunk_base(chunk);
-    ring->look_at = chunk_base(chunk) + smaller_of(ring->look_step, chunk_bytes(chunk));
     ring_set_position(ring, chunk_base(chunk));
+    ring_look_later(ring);
     if (ring->checked)
         mark_inaccessible(chunk->span->base, chunk_bytes(chunk));
     return true;

@@ -20,8 +20,6 @@ static char kept_control[CONTROL_PATH_MAX + 1];
 static char kept_root[MEMORY_PRESSURE_ROOT_MAX];
 static uint32_t claimed_by; /* atomic: process in which a thread has claimed; 0: none */
 
-enum { CLAIM_MS = 1000 };
-
 /* Replaces a path by a copy of it at `kept`. */
 static void settings_keep(char *kept, struct option_text *path)
 {
@@ -217,7 +215,7 @@ int settings_get(const char *name, char *text, size_t capacity_bytes)
     const struct setting *setting = settings_find(name);
     if (setting == NULL)
         return ENOENT;
-    if (!os_claim(&claimed_by, CLAIM_MS))
+    if (!os_claim(&claimed_by, OS_CLAIM_MS))
         return EBUSY;
     size_t length = setting->show(value, sizeof value, (const char *)&now + setting->at);
     os_unclaim(&claimed_by);
@@ -234,7 +232,7 @@ int settings_set(const char *name, const char *value)
         return ENOENT;
     if (setting->change == NULL)
         return EPERM;
-    if (!os_claim(&claimed_by, CLAIM_MS))
+    if (!os_claim(&claimed_by, OS_CLAIM_MS))
         return EBUSY;
     struct options wanted = now;
     int error = options_set(&wanted, name, value) ? 0 : EINVAL;

@@ -141,7 +141,7 @@ void *hooks_trace_block(void *block, size_t asked_bytes, size_t alignment_bytes,
     return block;
 }
 
-void hooks_resize_frees(struct span *span, void *block)
+void hooks_end_mark(struct span *span, void *block)
 {
     const struct heap_profiler *profiler = load_relaxed(&heap_hooks.profiler);
     if (profiler)
@@ -154,7 +154,7 @@ void free_hooked(struct span *span, void *block)
     const struct heap_tracer *tracer = hooks_tracer_now();
     if (tracer)
         tracer->freed(block, false);
-    hooks_resize_frees(span, block);
+    hooks_end_mark(span, block);
 }
 
 /* The new name of the sample is an address with the lowest bit set, which no block has. */

@@ -154,7 +154,7 @@ void hooks_resize_begin(void *block);
 /* Ends the sample and the mark of a block. If a resize has moved the block, this comes before its
  * free, which is then no event.
  * Locking: large_lock held, if it is a large block that other threads may free. */
-void hooks_resize_frees(struct span *span, void *block);
+void hooks_end_mark(struct span *span, void *block);
 /* Ends a traced resize. `now` is the block's new address, or NULL if the resize failed. */
 void hooks_resize_end(void *block, void *now, size_t asked_bytes);
 /* Reports a resize in place, which has no reported beginning. */

@@ -13,11 +13,16 @@
 
 #include <string.h>
 
+/* Whether the block is in no slab and has a lock. */
+static bool resize_is_large(const struct span *span)
+{
+    return !span_is_slab(span) && span->tag != SPAN_GUARDED;
+}
+
 /* The size of the block at the start of the span, with the bytes behind the request. */
 static size_t resize_span_block_bytes(const struct span *span)
 {
-    bool in_bytes = span_is_slab(span) || span->tag == SPAN_GUARDED;
-    return in_bytes ? span->size_bytes : (size_t)span->pages << PAGE_SHIFT;
+    return resize_is_large(span) ? (size_t)span->pages << PAGE_SHIFT : span->size_bytes;
 }
 
 /* The bytes of the block that the program may use. Checks canaries in hardened builds. */
@@ -76,10 +81,10 @@ static void resize_lock(struct span *span, const void *pointer, const char *oper
 static seldom_called void resize_end_mark(void *pointer)
 {
     struct span *span = page_map_find(pointer);
-    bool is_large = !span_is_slab(span) && span->tag != SPAN_GUARDED;
+    bool is_large = resize_is_large(span);
     if (is_large)
         resize_lock(span, pointer, "realloc");
-    hooks_resize_frees(span, pointer);
+    hooks_end_mark(span, pointer);
     if (is_large)
         large_unlock(span);
 }
@@ -142,7 +147,7 @@ static void *resize_large(struct span *span, void *pointer, size_t size_bytes, b
     if (fresh)
         pages_move_bytes(fresh, span, smaller_of((size_t)span->pages << PAGE_SHIFT, size_bytes));
     if (is_traced && fresh)
-        hooks_resize_frees(span, pointer);
+        hooks_end_mark(span, pointer);
     else if (is_traced) /* the block may be older than the trace */
         hooks_mark(span, pointer);
     large_unlock(span);
@@ -181,8 +186,7 @@ static no_inline void *resize_slow(void *pointer, size_t size_bytes, heap_resize
     }
     if (is_traced)
         hooks_resize_begin(pointer);
-    bool is_large =
-        !span_is_slab(span) && span->tag != SPAN_GUARDED && size_bytes > MEDIUM_REQUEST_MAX;
+    bool is_large = resize_is_large(span) && size_bytes > MEDIUM_REQUEST_MAX;
     void *block = is_large ? resize_large(span, pointer, size_bytes, is_traced) : NULL;
     if (block == NULL && (!is_large || private_heap))
         block = resize_move(private_heap, pointer, old_bytes, size_bytes, block_bytes, is_traced);
@@ -269,7 +273,7 @@ bool heap_resize_in_place(void *pointer, size_t size_bytes)
         stays = resize_slab_suits(span, size_bytes);
         if (config_canaries && stays)
             canary_place(pointer, span->size_bytes, size_bytes);
-    } else if (span->tag != SPAN_GUARDED && size_bytes > MEDIUM_REQUEST_MAX) {
+    } else if (resize_is_large(span) && size_bytes > MEDIUM_REQUEST_MAX) {
         resize_lock(span, pointer, "resize");
         stays = resize_locked(span, size_bytes, false) != NULL;
         large_unlock(span);
@@ -299,7 +303,7 @@ static bool resize_zeroed_in_place(struct span *span, char *block, size_t old_by
         bool stays =
             span_is_slab(span)
                 ? resize_slab_suits(span, size_bytes)
-                : span->tag != SPAN_GUARDED && size_bytes > MEDIUM_REQUEST_MAX &&
+                : resize_is_large(span) && size_bytes > MEDIUM_REQUEST_MAX &&
                       align_up(size_bytes, os_page_size()) == resize_span_block_bytes(span);
         if (!stays)
             return false;

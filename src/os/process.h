@@ -70,6 +70,9 @@ uint32_t os_process_id(void);
 /* The id of the parent process, another one once the parent has ended. */
 uint32_t os_parent_id(void);
 
+/* The longest wait for a claim where a caller waits at all. */
+enum { OS_CLAIM_MS = 1000 };
+
 /* Claims a word, which one thread has at a time; waits for it at most `wait_ms`. The word is the
  * process of the thread that has it, or 0. A claim holds in one process only: the child of a fork
  * ignores its parent's. Acquire: pairs with os_unclaim. Async-signal-safe.

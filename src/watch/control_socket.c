@@ -1,8 +1,8 @@
 /* Serving the clients of the control socket: see control_socket.h.
  *
  *   client    line incomplete --newline--> answered --all sent--> line incomplete
- *             no progress for CONTROL_STALL_MS with an incomplete line or an unsent answer:
- * dropped; only the time counts in which this process waits for its clients
+ *             no progress for CONTROL_STALL_MS with an incomplete line or an unsent answer: dropped
+ *             (only the time counts in which this process waits for its clients)
  *
  * A client with an unsent answer is not read, so no client has more than one answer. Each round
  * answers one line of each client, so no client delays the others for long. After an answer that
@@ -23,7 +23,6 @@
 
 enum {
     REFUSED_REST_MS = 250,
-    END_WAIT_MS = 1000,      /* most time that the end of the process waits for another thread */
     LONGEST_REST_MS = 60000, /* an answer also takes the time in which the process is stopped */
 };
 
@@ -126,8 +125,8 @@ static int control_socket_open(void)
         return error_of_own;
     (void)os_path_identify(path, &control.socket);
     memcpy(control_place.path, path, sizeof path);
-    store_release(&control_place.owner,
-                  os_process_id()); /* pairs with control_socket_remove_file */
+    /* Pairs with control_socket_remove_file. */
+    store_release(&control_place.owner, os_process_id());
     return 0;
 }
 
@@ -175,7 +174,7 @@ static void control_socket_remove_file(void)
  * file that none would remove. */
 at_process_end void control_remove(void)
 {
-    if (control_is_wanted() && os_claim(&control.file_busy, END_WAIT_MS))
+    if (control_is_wanted() && os_claim(&control.file_busy, OS_CLAIM_MS))
         control_socket_remove_file();
 }
 

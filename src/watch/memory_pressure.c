@@ -9,8 +9,6 @@
 #include <errno.h>
 #include <string.h>
 
-enum { CLAIM_MS = 1000 };
-
 static struct {
     char root[MEMORY_PRESSURE_ROOT_MAX]; /* const after the options */
     /* claimed to set limits, so that none follows the group after it ceased to follow it */
@@ -61,7 +59,7 @@ static void memory_pressure_set_limits(const struct os_group *group)
 static int memory_pressure_follow(bool *which, bool follows)
 {
     struct os_group group;
-    if (!os_claim(&state.busy, CLAIM_MS))
+    if (!os_claim(&state.busy, OS_CLAIM_MS))
         return -EBUSY;
     *which = follows;
     if (follows) {

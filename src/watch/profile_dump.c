@@ -15,7 +15,6 @@
 #include <errno.h>
 
 enum { PATH_BYTES = 256, NUMBERED_BYTES = PATH_BYTES + 32, DUMPS_MAX = 16, TRIES_MAX = 1000 };
-enum { END_WAIT_MS = 1000 };
 
 static struct {
     char path[PATH_BYTES]; /* atomic, written by the claiming thread; empty: none */
@@ -158,9 +157,8 @@ at_process_end int profile_dump_next(const char *reason)
     /* Acquire: pairs with profile_make_table. */
     if (!profile_dumps() || load_acquire(&profile_state.table) == NULL)
         return -ENODATA;
-    /* There is no later moment for the last dump, and the exit would cut a dump of another thread.
-     */
-    if (!os_claim(&profile_state.busy, reason[0] == 'e' ? END_WAIT_MS : 0))
+    bool is_last = reason[0] == 'e'; /* "end": the exit would cut a dump of another thread */
+    if (!os_claim(&profile_state.busy, is_last ? OS_CLAIM_MS : 0))
         return -EBUSY;
     uint32_t process = os_process_id();
     if (places.process != process) {
@@ -168,7 +166,7 @@ at_process_end int profile_dump_next(const char *reason)
         places.number = places.count = 0;
     }
     /* Dumps on request ("call") and at the end of the process ("end") are always written. */
-    bool is_wanted = reason[0] == 'e' || reason[0] == 'c';
+    bool is_wanted = is_last || reason[0] == 'c';
     int error = 0;
     if (is_wanted || places.count < DUMPS_MAX) {
         char path[NUMBERED_BYTES];

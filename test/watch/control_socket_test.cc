@@ -41,6 +41,13 @@ size_t answer(const char *request, char *text, size_t capacity)
     return length;
 }
 
+void expect_success(pid_t child)
+{
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+}
+
 class ControlSocket : public testing::Test
 {
   protected:
@@ -241,9 +248,7 @@ TEST_F(ControlSocket, AChildSaysNothingOfWhatItsParentHasSince)
         }
         _exit(well ? 0 : 1);
     }
-    int status = -1;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
+    expect_success(child);
     EXPECT_EQ(access(path_.c_str(), F_OK), 0);
 }
 
@@ -258,9 +263,7 @@ TEST_F(ControlSocket, NoneIsOpenedOnceTheProcessEnds)
         control_remove();
         _exit(control_open() == -EBUSY ? 0 : 1);
     }
-    int status = -1;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
+    expect_success(child);
     EXPECT_NE(unlink(path.c_str()), 0) << "no process is left that would remove the file";
 }
 
@@ -278,9 +281,7 @@ TEST_F(ControlSocket, AFileThatAnotherProcessHasReplacedStays)
         control_close();
         _exit(other >= 0 ? 0 : 2);
     }
-    int status = -1;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
+    expect_success(child);
     EXPECT_EQ(unlink(path.c_str()), 0) << "the file is removed only by its own process";
     EXPECT_EQ(unlink((path + ".old").c_str()), 0);
 }
