@@ -112,14 +112,14 @@ bool run_cache_put(struct run_cache *cache, struct span *span)
 {
     store_relaxed(&span->zero, false);
     store_relaxed(&span->tag, (uint8_t)SPAN_KEPT);
+    bool due = cache->turns <= 1;
+    cache->turns = due ? (uint8_t)RUN_CACHE_TURNS : (uint8_t)(cache->turns - 1);
     if (span->pages > RUN_CACHE_SHORT_PAGES || !run_cache_has_room(cache, span->pages)) {
         pages_give(span);
         return true;
     }
     check_internal(run_round(span->pages) == span->pages);
     run_cache_push(cache, span);
-    bool due = cache->turns <= 1;
-    cache->turns = due ? (uint8_t)RUN_CACHE_TURNS : (uint8_t)(cache->turns - 1);
     return due;
 }
 

@@ -304,6 +304,26 @@ TEST_F(RunCache, NowAndThenItIsTimeToLookForWhatIsOld)
     EXPECT_EQ(times, 20);
 }
 
+// A run that is not kept is counted, too, so that the count never passes 0.
+TEST_F(RunCache, ItIsTimeToLookAfterRunsThatWereNotKept)
+{
+    (void)run_cache_put(&cache_, run(10));
+    ASSERT_GE(cache_.room_pages, 12);
+    cache_.turns = 1;
+    pages_press(true);
+    struct span *given = run(12);
+    EXPECT_FALSE(run_cache_keep_short(&cache_, given, given->base));
+    EXPECT_TRUE(run_cache_put(&cache_, given));
+    pages_press(false);
+    int looks = 0;
+    for (int i = 0; i < RUN_CACHE_TURNS; i++) {
+        struct span *span = i == 0 ? run(10) : run_cache_take_first(&cache_, run_length(10));
+        if (!run_cache_keep_short(&cache_, span, span->base))
+            looks += run_cache_put(&cache_, span);
+    }
+    EXPECT_EQ(looks, 1);
+}
+
 TEST_F(RunCache, AFreedLargeBlockIsTheNextOneAndCountsAsFree)
 {
     if (config_guarded_blocks)
