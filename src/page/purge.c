@@ -142,7 +142,6 @@ static void purge_keep_end(struct span *span, size_t dirty_pages)
 /* Returns a span to the bins; defers it while another thread forks, which `locked` excludes. */
 static void purge_put_back(struct span *span, bool locked)
 {
-    fetch_sub_relaxed(&pages_state.purging_pages, (size_t)span->pages);
     fetch_sub_relaxed(&pages_state.purging_dirty, (size_t)span->dirty_pages);
     if (locked) {
         span_end_purge(span);

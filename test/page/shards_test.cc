@@ -295,6 +295,38 @@ TEST_F(Shards, ARefusalByTheHardLimitIsOneOnly)
     pages_limit_hard(0);
 }
 
+// Memory is kept up to what the program uses. Pages that another thread is purging are not in use.
+TEST_F(Shards, WhatIsBeingPurgedIsNotInUse)
+{
+    constexpr size_t kCap = kMiB;
+    struct span *purged = take(0, 16 * kMiB >> PAGE_SHIFT);
+    struct span *freed = take(1, 3 * kMiB >> PAGE_SHIFT);
+    struct span *last = take(1, 2 * kMiB >> PAGE_SHIFT);
+    for (struct span *span : {purged, freed, last})
+        ASSERT_NE(span, nullptr);
+    pages_give(purged);
+    pages_give(freed);
+    ASSERT_TRUE(shard_acquire(&page_shards[0]));
+    struct span *longest = bins_longest(&page_shards[0], DIRTY);
+    span_withdraw(longest);
+    span_begin_purge(longest);
+    shard_release(&page_shards[0]);
+    pages_verify();
+
+    configure(kDecayMs, CAP_FIRST_PART * kCap);
+    page_layer::forget_cap();
+    pages_give(last);
+    const size_t used = stats().committed_bytes - stats().free_bytes;
+    EXPECT_LE(stats().dirty_bytes, std::max(used, kCap));
+    EXPECT_LE(used, 4 * kMiB);
+
+    ASSERT_TRUE(shard_acquire(&page_shards[0]));
+    fetch_sub_relaxed(&pages_state.purging_dirty, longest->dirty_pages);
+    span_end_purge(longest);
+    span_release(span_arena(longest), longest);
+    shard_release(&page_shards[0]);
+}
+
 TEST_F(Shards, ATrimReachesAll)
 {
     for (uint8_t shard = 0; shard < kShards; shard++)
