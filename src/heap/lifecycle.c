@@ -42,7 +42,6 @@ static struct heap *heap_make(void)
     heap_set_up_classes(heap);
     heap->generation = heap_generation;
     heap->frees = heap->calls_to_look = 1;
-    heap->runs.turns = RUN_CACHE_TURNS;
     if (config_hardened)
         harden_seed(heap);
     store_relaxed(&heap->state, (uint32_t)HEAP_BUSY);

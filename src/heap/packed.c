@@ -55,7 +55,7 @@ void *packed_take(struct heap *heap)
         struct span *slab = heap->current[PACKED_CLASS];
         if (slab == &empty_slab.header || !packed_advance(slab)) {
             (void)heap_gather(heap, PACKED_CLASS);
-            if (!heap_refill(heap, PACKED_CLASS))
+            if (!heap_refill(heap, PACKED_CLASS) && !heap_refill_drained(heap, PACKED_CLASS))
                 return NULL;
         }
         block = packed_take_at_hand(heap);

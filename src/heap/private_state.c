@@ -111,10 +111,11 @@ void private_heap_link_note(struct private_heap *private_heap, struct large_note
                             struct span *span)
 {
     store_relaxed(&note->bytes, private_state_span_bytes(span));
-    store_relaxed(&note->span, span);
     span->next = (struct span *)(void *)note;
     /* Pairs with load_acquire of the owner word. */
     store_release(&span->owner, (uintptr_t)private_heap | OWNER_LARGE);
+    /* last: in the child of a signal handler's fork a recount forgets spans without this owner */
+    store_relaxed(&note->span, span);
 }
 
 void private_heap_spare_note(struct private_heap *private_heap, struct large_note *note)

@@ -131,6 +131,13 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     return slab;
 }
 
+struct span *heap_refill_drained(struct heap *heap, unsigned class)
+{
+    uint32_t drains = heap->drains;
+    (void)heap_drain_some(heap, DRAIN_SLABS);
+    return heap->drains != drains ? heap_refill(heap, class) : NULL;
+}
+
 /* Whether the class is a medium one whose slab was put aside. While it was current and other blocks
  * stayed in use, no count showed the calls that it served. So the next one looks at the clock. */
 inline_always bool refill_is_aside(const struct heap *heap, unsigned class)
@@ -178,15 +185,12 @@ void *heap_take_slow(struct heap *heap, unsigned class)
         block = borrow_take(heap, class); /* unless a trim has taken them back */
     if (block)
         return block;
-    if (likely(heap_refill(heap, class) != NULL))
+    if (likely(heap_refill(heap, class) != NULL) || heap_refill_drained(heap, class) != NULL)
         return refill_take_current(heap, class);
-    if (heap->private_heap != NULL)
-        return NULL;
-    /* Out of memory, or at the hard limit. */
-    (void)heap_drain_some(heap, DRAIN_SLABS);
+    /* Out of memory, or at the hard limit. To borrow may move a slab to this heap. */
     if (borrows && borrow_fill(heap, class))
         block = borrow_take(heap, class);
-    if (block == NULL && heap_refill(heap, class) != NULL)
+    if (block == NULL && heap->bins[class].first != NULL && heap_refill(heap, class) != NULL)
         block = refill_take_current(heap, class);
     return block;
 }

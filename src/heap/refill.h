@@ -39,6 +39,9 @@ bool heap_gather(struct heap *heap, unsigned size_class);
  * Returns: NULL when out of memory, or when a private heap has no slab with room. */
 struct span *heap_refill(struct heap *heap, unsigned size_class);
 
+/* After heap_refill failed: drains all mailboxes, and tries again if there was a slab in one. */
+struct span *heap_refill_drained(struct heap *heap, unsigned size_class);
+
 /* Gives back all memory kept without need. Cost: grows with the slabs in its mailboxes. */
 void heap_trim(struct heap *heap);
 

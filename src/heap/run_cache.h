@@ -66,7 +66,7 @@ inline_always size_t run_round(size_t pages)
 enum {
     RUN_CACHE_SLABS = RUN_LENGTHS, /* the places of slabs are behind those of short runs */
     RUN_CACHE_PLACES = RUN_CACHE_SLABS + CLASS_COUNT,
-    RUN_CACHE_TURNS = 64,   /* kept runs between two checks of what is due by age */
+    RUN_CACHE_TURNS = 64,   /* freed runs between two checks of what is due by age */
     RUN_CACHE_PAGES = 2048, /* the most pages of all kept runs and slabs of one cache */
     RUN_CACHES_TIMES = 4,   /* all caches together keep this number of times as much as one may */
 };
@@ -76,7 +76,7 @@ struct run_cache {
     ptrdiff_t room_pages;               /* owner: pages that may be kept in addition */
     size_t given_pages; /* atomic: pages given away since the owner last added them to the room */
     ptrdiff_t limit_pages; /* owner: the cache's share as it was last; 0 at first */
-    uint8_t turns;         /* owner: kept runs until the next check of what is due by age */
+    uint8_t turns;         /* owner: freed runs until the next check of what is due by age */
     struct span *last;     /* owner: the span that run_cache_take_first took last */
 };
 
@@ -178,9 +178,10 @@ inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *sp
     size_t pages = span->pages;
     if (pages - (RUN_EXACT_PAGES + 1) >= RUN_CACHE_SHORT_PAGES - RUN_EXACT_PAGES)
         return false;
-    if (cache->room_pages < (ptrdiff_t)pages || --cache->turns == 0 ||
+    if (cache->room_pages < (ptrdiff_t)pages || cache->turns <= 1 ||
         !run_cache_mark(span, base, pages, SPAN_LARGE))
         return false;
+    cache->turns--;
     store_relaxed(&span->zero, false);
     run_cache_push(cache, span);
     return true;

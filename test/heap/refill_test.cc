@@ -67,6 +67,21 @@ TEST_F(Refill, AClassThatFillsSlabsHasTheNextOnesPagesAtOnce)
         free_fast(block);
 }
 
+// With nothing in the mailboxes a second try would only search again.
+TEST_F(Refill, AtTheHardLimitATakeIsRefusedOnce)
+{
+    pages_limit_hard(pages_counted_bytes());
+    std::vector<void *> blocks;
+    while (void *block = heap_take(thread_heap, class_of_size(2000)))
+        blocks.push_back(block);
+    const size_t before = heap_layer::stats().pages.refusals;
+    EXPECT_EQ(heap_take(thread_heap, class_of_size(2000)), nullptr);
+    EXPECT_EQ(heap_layer::stats().pages.refusals, before + 1);
+    pages_limit_hard(0);
+    for (void *block : blocks)
+        free_fast(block);
+}
+
 TEST_F(Refill, EmptySlabsGoBack)
 {
     for (size_t size : {size_t{16}, size_t{1000}, 3 * kKiB, 30 * kKiB}) {
