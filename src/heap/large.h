@@ -43,8 +43,7 @@ struct span *large_allocate(size_t size_bytes, size_t alignment_bytes);
 bool large_free(struct span *span, const void *block);
 
 /* Takes a kept run of this thread for a block of that size and alignment, with undefined content.
- * Returns: NULL when none is kept.
- * Threads: owner only. */
+ * Returns: NULL when none is kept. Threads: owner only. */
 struct span *large_allocate_kept(size_t size_bytes, size_t alignment_bytes);
 
 /* Takes a kept mapping (page/kept_mappings.h) for a block that need not read zero.

@@ -26,8 +26,7 @@ inline_always struct heap *heap_at_hand(void)
 }
 
 /* Holds a heap for one operation of a thread that has none. heap_return must follow.
- * Returns: NULL when out of memory.
- * Threads: any. */
+ * Returns: NULL when out of memory. Threads: any. */
 struct heap *heap_hold_any(void);
 
 /* Moves a slab to the calling thread's heap and collects it. The slab was `ended`'s when the caller
@@ -35,8 +34,7 @@ struct heap *heap_hold_any(void);
  * Returns: false if the calling thread has no heap, if it has a listed slab of that class and
  * this slab has slots that were never handed out, if another thread holds `ended` or purges the
  * slab, or if the slab is in a mailbox or was retired.
- * Threads: any.
- * Cost: constant. */
+ * Threads: any. Cost: constant. */
 bool heap_reclaim(struct heap *ended, struct span *slab);
 
 /* Takes over the heaps in the child of a fork. The calling thread's heap stays in use; the slabs of
@@ -50,8 +48,7 @@ void heaps_on_fork(void (*in_child)(void));
 
 /* Does a part of the visit to all heaps, which is due once a decay interval: see lifecycle.c.
  * Returns: true if a part was done and another one is left.
- * Threads: any, no lock held.
- * Cost: bounded by SWEEP_WORK. */
+ * Threads: any, no lock held. Cost: bounded by SWEEP_WORK. */
 bool heaps_visit(bool interval_ends);
 
 /* Gives back what the heaps of ended threads keep, and empties the run caches of all threads.

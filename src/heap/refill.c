@@ -37,6 +37,19 @@ static void refill_fault_in(const struct heap *heap, struct span *slab)
     (void)os_populate((void *)start, align_down(bytes, os_page_size()));
 }
 
+/* Takes the empty slab that the run cache keeps for the class. Returns: NULL if there is none. */
+inline_always struct span *refill_take_kept(struct heap *heap, unsigned class)
+{
+    struct span *slab = run_cache_take_slab(&heap->runs, class);
+    if (slab == NULL)
+        return NULL;
+    remote_open(heap, slab);
+    slab_set_owner(slab, heap);
+    slab_set_use(slab, SLAB_CURRENT);
+    heap_add_to_sums(heap, class, 1);
+    return slab;
+}
+
 /* Takes an empty slab of the run cache, or makes one. `fills` says that the class has filled a
  * slab, so that all of the next one is likely to be needed. Returns NULL for a private heap: its
  * caller adds a slab after it has released the heap's lock. No mailbox is drained between a take
@@ -46,16 +59,17 @@ static struct span *refill_take_empty(struct heap *heap, unsigned class, bool fi
 {
     if (unlikely(heap->private_heap != NULL))
         return NULL;
-    struct span *slab = run_cache_take_slab(&heap->runs, class);
-    if (slab) {
-        remote_open(heap, slab);
-        slab_set_owner(slab, heap);
+    struct span *slab = refill_take_kept(heap, class);
+    if (slab)
         return slab;
-    }
     pages_tick();
     slab = slab_make(heap, class);
-    if (config_zero_freed && fills && slab)
+    if (slab == NULL)
+        return NULL;
+    if (config_zero_freed && fills)
         refill_fault_in(heap, slab);
+    slab_set_use(slab, SLAB_CURRENT);
+    heap_add_to_sums(heap, class, 1);
     return slab;
 }
 
@@ -117,13 +131,8 @@ struct span *heap_refill(struct heap *heap, unsigned class)
         freed = heap_profile_granted(heap, class) - slab_hot(before)->frees_to_attention;
     heap_leave_current(heap, class);
     struct span *slab = refill_take_listed(heap, class);
-    if (slab == NULL) {
-        slab = refill_take_empty(heap, class, fills);
-        if (slab == NULL)
-            return NULL;
-        slab_set_use(slab, SLAB_CURRENT);
-        heap_add_to_sums(heap, class, 1);
-    }
+    if (slab == NULL && (slab = refill_take_empty(heap, class, fills)) == NULL)
+        return NULL;
     unsigned free_slots = slab->capacity - (unsigned)slab_hot(slab)->frees_to_attention;
     heap_make_current(heap, class, slab);
     if (heap_is_hooked())
@@ -160,10 +169,12 @@ inline_always void *refill_take_current(struct heap *heap, unsigned class)
  * Returns: NULL in all other cases. */
 static void *refill_from_cache(struct heap *heap, unsigned class)
 {
-    if (!class_is_medium(class) || heap->current[class] != &empty_slab.header ||
-        heap->bins[class].first != NULL || heap_is_hooked() ||
-        !run_cache_has_slab(&heap->runs, class) || heap_refill(heap, class) == NULL)
+    bool usual = class_is_medium(class) && heap->current[class] == &empty_slab.header &&
+                 heap->bins[class].first == NULL && !heap_is_hooked();
+    struct span *slab = usual ? refill_take_kept(heap, class) : NULL;
+    if (slab == NULL)
         return NULL;
+    heap_make_current(heap, class, slab);
     return refill_take_current(heap, class);
 }
 

@@ -19,8 +19,7 @@
 struct span *slab_make(struct heap *heap, unsigned size_class);
 
 /* Takes the pages and the header of an empty slab. slab_open must follow.
- * Returns: NULL when out of memory.
- * Threads: any, no lock held. */
+ * Returns: NULL when out of memory. Threads: any, no lock held. */
 struct span *slab_take(unsigned size_class);
 
 /* Gives an empty slab of slab_take to the heap. Makes no system call. */

@@ -38,8 +38,7 @@ enum { SWEEP_WORK = 2048, SWEEP_PAGE_WORK = 4, SWEEP_PART = 16 };
 void sweep_begin(void);
 
 /* Continues the walk.
- * Returns: whether a part of it is left.
- * Threads: one at a time.
+ * Returns: whether a part of it is left. Threads: one at a time.
  * Cost: bounded by `work`; the last neighbours that are purged together may exceed it. */
 bool sweep_walk(long work);
 
