@@ -97,8 +97,7 @@ static no_inline void *malloc_general(size_t size_bytes, size_t alignment_bytes,
 }
 
 /* The usual slow call: a small or medium request of a thread that has a heap, when no hook wants to
- * choose the block.
- * Returns: NULL when this is not such a request, or out of memory. */
+ * choose the block. Returns: NULL when this is not such a request, or out of memory. */
 inline_always void *malloc_take_simple(size_t size_bytes)
 {
     struct heap *heap = thread_heap;

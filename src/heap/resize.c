@@ -292,8 +292,7 @@ static void resize_wipe(void *start, size_t bytes)
 
 /* Resizes a block in place and clears the bytes that it gains or gives up. Pages that a large block
  * gives up become another block's, and nothing may fail after they were cleared. So a large block
- * shrinks only within its last page.
- * Returns: whether the block has the size now. */
+ * shrinks only within its last page. Returns: whether the block has the size now. */
 static bool resize_zeroed_in_place(struct span *span, char *block, size_t old_bytes,
                                    size_t size_bytes)
 {

@@ -386,8 +386,7 @@ inline_always uint64_t slab_remote_links(const struct span *slab, unsigned first
 static_check((LINKS_AT + 1) % LINKS_A_WORD == 0, "the first link begins a word");
 
 /* The number of slots that other threads freed and the owner has not collected. Approximate if the
- * slab may become another one.
- * Threads: any. */
+ * slab may become another one. Threads: any. */
 unsigned slab_remote(const struct span *slab);
 
 /* The number of blocks in use, including those that slab_remote counts. */

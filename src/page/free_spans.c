@@ -172,22 +172,20 @@ static uint32_t free_spans_purger(void) { return (uint32_t)(thread_identity() >>
 
 void span_begin_purge(struct span *span)
 {
-    struct page_shard *shard = shard_of(span);
-    store_relaxed(&shard->free_pages, shard->free_pages + span->pages);
+    fetch_add_relaxed(&pages_state.purging_pages, (size_t)span->pages);
     fetch_add_relaxed(&pages_state.purging_dirty, (size_t)span->dirty_pages);
     span->purger = free_spans_purger();
+    struct page_shard *shard = shard_of(span);
     span->prev = shard->purging;
     shard->purging = span;
 }
 
 void span_end_purge(struct span *span)
 {
-    struct page_shard *shard = shard_of(span);
-    struct span **link = &shard->purging;
+    struct span **link = &shard_of(span)->purging;
     while (*link != span)
         link = &(*link)->prev;
     *link = span->prev;
-    store_relaxed(&shard->free_pages, shard->free_pages - span->pages);
 }
 
 struct span *span_free_neighbour(const struct arena *arena, const char *page)
@@ -361,7 +359,6 @@ void spans_end_others_purges(struct page_shard *shard)
     shard->purging = NULL;
     for (struct span *next; span; span = next) {
         next = span->prev;
-        store_relaxed(&shard->free_pages, shard->free_pages - span->pages);
         if (span->purger == free_spans_purger()) {
             span_begin_purge(span);
         } else { /* how much of it was purged is not known */

@@ -47,8 +47,7 @@ void span_release(struct arena *arena, struct span *span);
 /* Takes a free span out of the bins and the page map, so that no neighbour merges with it. */
 void span_withdraw(struct span *span);
 
-/* Records that this thread purges the memory of a span, which is out of the bins (purge.h). Its
- * pages stay counted as free ones. */
+/* Records that this thread purges the memory of a span, which is out of the bins (purge.h). */
 void span_begin_purge(struct span *span);
 
 void span_end_purge(struct span *span);

@@ -82,8 +82,7 @@ static struct span *guarded_hand_out(struct span *span, size_t size_bytes, bool 
 }
 
 /* Makes a block: from backed addresses, from ready addresses, or from new ones, with kept memory if
- * there is any.
- * Returns: NULL when out of memory. */
+ * there is any. Returns: NULL when out of memory. */
 static struct span *guarded_map(size_t bytes, size_t alignment_bytes, size_t spare_bytes)
 {
     size_t guard = os_page_size();
@@ -147,8 +146,7 @@ void pages_give_guarded(struct span *span)
 }
 
 /* Moves the block, which the kernel has already moved with its spare bytes, between the guards of
- * `place`.
- * Returns: false when the block stays where it is. */
+ * `place`. Returns: false when the block stays where it is. */
 static bool guarded_finish(char *block, size_t size_bytes, size_t spare_bytes, char *place)
 {
     size_t guard = os_page_size();

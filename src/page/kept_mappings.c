@@ -57,8 +57,7 @@ static void kept_mapping_note_take(size_t before)
 }
 
 /* Adds pages from the front of the range right behind a block to the block: at least `least` and at
- * most `most`.
- * Returns: the number of pages; 0 if there is no such range. */
+ * most `most`. Returns: the number of pages; 0 if there is no such range. */
 static size_t kept_mapping_extend_locked(struct span *block, size_t least, size_t most)
 {
     unsigned i = 0;
@@ -85,8 +84,8 @@ static size_t kept_mapping_allowed(void)
         return 0;
     size_t cap = cap_pages();
     size_t committed = load_relaxed(&pages_state.committed_pages);
-    size_t used = committed - smaller_of(load_relaxed(&pages_state.free_pages), committed) +
-                  load_relaxed(&pages_state.huge_pages);
+    size_t free = load_relaxed(&pages_state.free_pages) + load_relaxed(&pages_state.purging_pages);
+    size_t used = committed - smaller_of(free, committed) + load_relaxed(&pages_state.huge_pages);
     size_t most = larger_of(cap, used);
     size_t kept = pages_state.kept_mapping_pages;
     size_t unused = smaller_of(kept + load_relaxed(&pages_state.dirty_pages), most);

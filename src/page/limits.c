@@ -22,7 +22,8 @@ static size_t limits_in_pages(const size_t *limit_bytes)
 static size_t limits_used_pages(void)
 {
     size_t committed = load_relaxed(&pages_state.committed_pages);
-    size_t free = smaller_of(load_relaxed(&pages_state.free_pages), committed);
+    size_t free = load_relaxed(&pages_state.free_pages) + load_relaxed(&pages_state.purging_pages);
+    free = smaller_of(free, committed);
     size_t used = committed - free + load_relaxed(&pages_state.huge_pages) +
                   load_relaxed(&pages_state.fork_run_pages);
     return used - smaller_of(load_relaxed(&pages_state.swept_pages), used);
@@ -70,6 +71,17 @@ static void limits_purge_all(void)
     (void)purge_outside(SIZE_MAX);
 }
 
+/* The used pages at one moment: without the lock, a span between free and being purged is in
+ * neither count, and a growth may be counted as committed and not yet as free. */
+static size_t limits_used_pages_locked(void)
+{
+    bool locked = lock_acquire(&pages_state.lock);
+    size_t used = limits_used_pages();
+    if (locked)
+        lock_release(&pages_state.lock);
+    return used;
+}
+
 bool limits_wait_for_purges(unsigned *waited)
 {
     if (*waited == WAIT_MS || load_relaxed(&pages_state.purging_dirty) == 0)
@@ -83,16 +95,17 @@ seldom_called bool limits_purge_for_hard(size_t pages)
 {
     size_t limit = limits_in_pages(&pages_state.limits.hard_limit_bytes);
     free_spans_settle_all();
-    size_t used = limits_used_pages();
+    size_t used = limits_used_pages_locked();
     if (pages <= limit && used + pages > limit && limits_give_kept())
-        used = limits_used_pages();
+        used = limits_used_pages_locked();
     if (used + pages > limit) {
         fetch_add_relaxed(&pages_state.refusals, (size_t)1);
         return false; /* purging all free memory would not be enough */
     }
     size_t counted = limits_counted_pages();
     size_t over = counted + pages - smaller_of(limit, counted + pages);
-    size_t purged = purge_pages(larger_of(over, PURGE_STEP_PAGES)); /* not for each take anew */
+    /* at least a step, not for each take anew */
+    size_t purged = over != 0 ? purge_pages(larger_of(over, PURGE_STEP_PAGES)) : 0;
     if (purged < over)
         (void)purge_outside(over - purged);
     unsigned waited = 0;

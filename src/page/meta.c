@@ -137,8 +137,7 @@ static uintptr_t stretch_of(const char *start, size_t count)
 }
 
 /* Replaces the current range, which was `seen`, by a new one of at least `least` units. Another
- * thread may have replaced it first.
- * Returns: false when out of memory. */
+ * thread may have replaced it first. Returns: false when out of memory. */
 static bool meta_renew_range(uintptr_t seen, size_t least)
 {
     size_t as_much_again = load_relaxed(&meta_total_bytes) / UNIT_BYTES;

@@ -247,8 +247,7 @@ void pages_each(span_visit *visit, void *context);
 void pages_each_outside(span_visit *visit, void *context);
 
 /* Does this for the spans in the arenas, in parts: each call takes at most `spans` steps and
- * continues at `*at`, which is 0 at first.
- * Returns: true when the walk is over. */
+ * continues at `*at`, which is 0 at first. Returns: true when the walk is over. */
 bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context);
 
 /* Finds the span in use that holds `address`, which may be in the middle of a large block. `*start`

@@ -112,8 +112,7 @@ void page_map_init(void);
 int page_map_cover(const void *start, size_t size_bytes);
 
 /* Makes leaves for a range of `size_bytes` at a place that is not known yet. Afterwards
- * page_map_cover_prepared cannot fail.
- * Returns: 0 or a negative errno. */
+ * page_map_cover_prepared cannot fail. Returns: 0 or a negative errno. */
 int page_map_prepare(size_t size_bytes, struct page_map_spares *spares);
 
 /* Covers an address range like page_map_cover, with the leaves of page_map_prepare. */

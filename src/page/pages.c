@@ -71,6 +71,7 @@ void pages_thaw(void)
 void pages_thaw_in_child(void)
 {
     if (pages_frozen_whole()) {
+        store_relaxed(&pages_state.purging_pages, (size_t)0);
         store_relaxed(&pages_state.purging_dirty, (size_t)0);
         pages_state.purging_resets++;
         for (unsigned i = 0; i < shard_count(); i++) {

@@ -142,6 +142,7 @@ static void purge_keep_end(struct span *span, size_t dirty_pages)
 /* Returns a span to the bins; defers it while another thread forks, which `locked` excludes. */
 static void purge_put_back(struct span *span, bool locked)
 {
+    fetch_sub_relaxed(&pages_state.purging_pages, (size_t)span->pages);
     fetch_sub_relaxed(&pages_state.purging_dirty, (size_t)span->dirty_pages);
     if (locked) {
         span_end_purge(span);
@@ -154,8 +155,7 @@ static void purge_put_back(struct span *span, bool locked)
 }
 
 /* Takes the longest dirty span of the shard out of the bins, or only its end if fewer pages are
- * wanted.
- * Returns: NULL when there is no dirty span, or while another thread forks. */
+ * wanted. Returns: NULL when there is no dirty span, or while another thread forks. */
 static struct span *purge_take_dirty(struct page_shard *shard, size_t pages_wanted)
 {
     if (!shard_acquire(shard))
@@ -260,9 +260,9 @@ void purge_excess(struct page_shard *shard, size_t pages)
     uint32_t tells = load_relaxed(&shard->tells);
     if (likely(load_relaxed(&shard->compared) == tells))
         return;
-    size_t free = load_relaxed(&pages_state.free_pages);
+    size_t free = load_relaxed(&pages_state.free_pages) + load_relaxed(&pages_state.purging_pages);
     size_t committed = load_relaxed(&pages_state.committed_pages);
-    size_t used = committed - smaller_of(free, committed); /* both may change meanwhile */
+    size_t used = committed - smaller_of(free, committed); /* all may change meanwhile */
     bool pressed = load_relaxed(&pages_state.pressed);
     size_t cap = pressed ? 0 : larger_of(cap_pages(), used);
     size_t bound = pressed ? SIZE_MAX : 2 * pages + PURGE_STEP_PAGES;

@@ -52,7 +52,7 @@ enum { CLEAN, DIRTY, SETS }; /* sets of bins: spans without memory, spans with m
 struct page_shard {
     struct lock lock;
     /* Written with each span that leaves or enters the bins. */
-    size_t free_pages cache_aligned; /* shard's lock, atomic: of free spans, and of `purging` */
+    size_t free_pages cache_aligned; /* shard's lock, atomic: sum over free spans */
     size_t dirty_pages;              /* shard's lock, atomic: sum over free spans */
     size_t dirty_low;       /* shard's lock: lowest dirty_pages at a release of the lock since the
                                decay interval began */
@@ -139,7 +139,8 @@ struct page_state {
     size_t huge_pages cache_aligned; /* atomic: pages of huge blocks */
     size_t fork_run_pages; /* atomic: pages of runs that were taken while the locks were frozen */
     size_t swept_pages;    /* atomic: see pages_note_swept */
-    size_t purging_dirty;  /* atomic: pages that are being purged, and kept ones being unmapped */
+    size_t purging_pages;  /* atomic: pages of spans that are out of the bins to be purged */
+    size_t purging_dirty;  /* atomic: their dirty pages, and kept pages that are being unmapped */
     size_t most_pages;     /* atomic: highest count at a call of limits_heed_growth */
     size_t huge_count;     /* atomic: huge blocks */
     /* Read at each tick and each growth, written once in an interval or a growth. */
