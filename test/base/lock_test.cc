@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -289,7 +290,11 @@ TEST(Lock, TwoRealTimeThreadsForkOnOneProcessor)
 {
     EXPECT_EXIT(
         {
-            alarm(5);
+            // The time for which a real-time thread runs without sleeping.
+            rlimit limit;
+            limit.rlim_cur = limit.rlim_max = 2000000;
+            setrlimit(RLIMIT_RTTIME, &limit);
+            alarm(100);
             cpu_set_t one;
             CPU_ZERO(&one);
             CPU_SET(sched_getcpu(), &one);

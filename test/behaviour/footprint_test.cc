@@ -109,7 +109,8 @@ TEST(Footprint, LargeFreeGivesBack) {
         require_at_most("at once after freeing 512 MiB", rss_kib() - before, 128 * 1024);
     }
     ordinary_activity(3.0);  // decay_ms, and a second
-    for (int i = 0; i < 20; i++) ordinary_activity(0.001);  // if the machine stopped meanwhile
+    // If the machine stopped meanwhile, fewer intervals have ended. A leak remains.
+    for (int i = 0; i < 20 && rss_kib() - before > 16 * 1024; i++) ordinary_activity(0.2);
     require_at_most("3 s after freeing 512 MiB", rss_kib() - before, 16 * 1024);
     malloc_trim(0);
     require_at_most("512 MiB freed and trimmed", rss_kib() - before, 4 * 1024);

@@ -10,7 +10,6 @@ namespace slab_lists_test
 
 using heap_layer::allocate;
 using heap_layer::kKiB;
-using heap_layer::own_heap;
 using heap_layer::span_of;
 
 class SlabLists : public heap_layer::OwnHeap
@@ -100,11 +99,15 @@ TEST_F(SlabLists, AHeapThatReturnsNearlyAllKeepsNoEmptySlabs)
     heap_trim(thread_heap);
 }
 
-TEST(SlabListsDeathTest, TheVerifierFindsAWrongCount)
+class SlabListsDeathTest : public heap_layer::OwnHeap
+{
+};
+
+TEST_F(SlabListsDeathTest, TheVerifierFindsAWrongCount)
 {
     if (!config_debug)
         GTEST_SKIP() << "the verifier runs in debug builds";
-    struct heap *heap = own_heap();
+    struct heap *heap = heap_;
     std::vector<void *> blocks;
     for (int i = 0; i < 600; i++)
         blocks.push_back(allocate(64));
@@ -123,11 +126,11 @@ TEST(SlabListsDeathTest, TheVerifierFindsAWrongCount)
     heap_trim(heap);
 }
 
-TEST(SlabListsDeathTest, TheVerifierFindsAnEmptySlabThatShouldBeRetired)
+TEST_F(SlabListsDeathTest, TheVerifierFindsAnEmptySlabThatShouldBeRetired)
 {
     if (!config_debug)
         GTEST_SKIP() << "the verifier runs in debug builds";
-    struct heap *heap = own_heap();
+    struct heap *heap = heap_;
     free_fast(allocate(8 * kKiB));
     quarantine_flush(heap);
     heap_verify(heap);
@@ -140,11 +143,11 @@ TEST(SlabListsDeathTest, TheVerifierFindsAnEmptySlabThatShouldBeRetired)
 }
 
 // A slab that is current no longer.
-TEST(SlabListsDeathTest, TheVerifierFindsAnEmptiedSlabThatIsNotCurrent)
+TEST_F(SlabListsDeathTest, TheVerifierFindsAnEmptiedSlabThatIsNotCurrent)
 {
     if (!config_debug)
         GTEST_SKIP() << "the verifier runs in debug builds";
-    struct heap *heap = own_heap();
+    struct heap *heap = heap_;
     void *block = allocate(8 * kKiB);
     heap_put_aside(heap, slab_class(span_of(block)));
     const auto broken = [&] {

@@ -21,6 +21,10 @@ using heap_layer::pass_intervals;
 using heap_layer::resident;
 using heap_layer::span_of;
 
+class SlabSweep : public heap_layer::OwnHeap
+{
+};
+
 class SlabSweepSizes : public heap_layer::OwnHeap, public testing::WithParamInterface<size_t>
 {
 };
@@ -47,12 +51,11 @@ TEST_P(SlabSweepSizes, TheOwnFreePagesGoBackByTime)
 }
 
 // A heap of 200 MiB releases its free pages in two passes, although the first pass finds none.
-TEST(SlabSweep, TwoPassesReachEachOf6000Slabs)
+TEST_F(SlabSweep, TwoPassesReachEachOf6000Slabs)
 {
     constexpr size_t kSlabs = 6000, kSize = 4 * kKiB;
     if (os_page_size() > kSize)
         GTEST_SKIP() << "every page has blocks in use";
-    heap_layer::own_heap();
     std::vector<void *> blocks;
     for (size_t slabs = 0; slabs < kSlabs; slabs++) {
         struct span *slab = nullptr;
@@ -81,12 +84,11 @@ TEST(SlabSweep, TwoPassesReachEachOf6000Slabs)
 
 // A purge of a part of a huge page divides it, so a sweep leaves a huge page whole of which less
 // than a quarter is free.
-TEST(SlabSweep, HugePagesOfWhichLittleIsFreeStayWhole)
+TEST_F(SlabSweep, HugePagesOfWhichLittleIsFreeStayWhole)
 {
     constexpr size_t kSize = 4 * kKiB;
     if (os_page_size() > kSize || config_fences)
         GTEST_SKIP() << "every page has blocks in use, or the heap requests no huge pages";
-    heap_layer::own_heap();
     std::vector<void *> blocks;
     const size_t before = load_relaxed(&pages_state.committed_pages);
     while (load_relaxed(&pages_state.committed_pages) < before + (40 * kMiB >> PAGE_SHIFT)) {
@@ -123,12 +125,11 @@ TEST(SlabSweep, HugePagesOfWhichLittleIsFreeStayWhole)
 }
 
 // Memory that others free and that changes between two walks stays, also if its owner is idle.
-TEST(SlabSweep, ASlabThatOthersChangeKeepsItsPages)
+TEST_F(SlabSweep, ASlabThatOthersChangeKeepsItsPages)
 {
     constexpr size_t kSize = 4 * kKiB;
     if (os_page_size() > kSize)
         GTEST_SKIP() << "every page has blocks in use";
-    heap_layer::own_heap();
     IdleThread idle;
     std::vector<void *> blocks;
     idle.run([&] { blocks = allocate_many(64, kSize); });
@@ -150,12 +151,11 @@ TEST(SlabSweep, ASlabThatOthersChangeKeepsItsPages)
 }
 
 // A page that the system refuses is not asked for again at each walk; a trim asks again.
-TEST(SlabSweep, OnlyATrimAsksAgainForALockedPage)
+TEST_F(SlabSweep, OnlyATrimAsksAgainForALockedPage)
 {
     constexpr size_t kSize = 4 * kKiB;
     if (os_page_size() != PAGE_BYTES || config_hardened)
         GTEST_SKIP() << "each block is a page of the system";
-    heap_layer::own_heap();
     std::vector<void *> blocks = allocate_many(64, kSize);
     struct span *slab = span_of(blocks[20]);
     void *locked = blocks[20];
@@ -176,12 +176,11 @@ TEST(SlabSweep, OnlyATrimAsksAgainForALockedPage)
 }
 
 // A slab with purged pages serves after the other ones of its class.
-TEST(SlabSweep, PurgedSlabsAreUsedLast)
+TEST_F(SlabSweep, PurgedSlabsAreUsedLast)
 {
     constexpr size_t kSize = 4 * kKiB;
     if (os_page_size() != PAGE_BYTES || config_hardened)
         GTEST_SKIP() << "each block is a page of the system";
-    heap_layer::own_heap();
     std::vector<void *> blocks = allocate_many(128, kSize);
     while (slab_live(span_of(blocks.back())) < span_of(blocks.back())->capacity)
         blocks.push_back(allocate(kSize)); // no slab has room, whatever other cases left
@@ -207,9 +206,8 @@ TEST(SlabSweep, PurgedSlabsAreUsedLast)
 }
 
 // A walk is made in parts of a few slabs.
-TEST(SlabSweep, AWalkIsDoneInParts)
+TEST_F(SlabSweep, AWalkIsDoneInParts)
 {
-    heap_layer::own_heap();
     std::vector<void *> blocks = allocate_many(8 * kMiB / 256, 256);
     sweep_begin();
     size_t parts = 1;
@@ -223,9 +221,8 @@ TEST(SlabSweep, AWalkIsDoneInParts)
 
 // The owner frees the last block of a slab while another thread purges the slab: the slab must not
 // be lost.
-TEST(SlabSweep, OneThatRanEmptyMeanwhileIsPostedToItsOwner)
+TEST_F(SlabSweep, OneThatRanEmptyMeanwhileIsPostedToItsOwner)
 {
-    heap_layer::own_heap();
     std::vector<void *> blocks = allocate_many(20, 8 * kKiB);
     struct span *slab = span_of(blocks[0]);
     std::vector<void *> rest;

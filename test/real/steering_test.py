@@ -182,7 +182,8 @@ print('up', flush=True); sys.stdin.readline()
         process = self.python(text, self.control)
         process.stdout.readline()
         own = self.socket_of(process.pid)
-        found = comes_true(lambda: [path for path in self.folder.iterdir() if path != own])
+        found = comes_true(lambda: [path for path in self.folder.iterdir()
+                                    if path != own and listens(path)])
         self.assertEqual(len(found), 1)
         for path in (own, found[0]):
             with Client(path) as client:

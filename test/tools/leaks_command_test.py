@@ -176,11 +176,15 @@ class GrowingTest(unittest.TestCase):
                               stdout=subprocess.PIPE) as process:
             try:
                 process.stdout.readline()
-                result = leaks(process.pid, "--growing", "2", "--json")
+                for _ in range(5):  # a machine that stops for seconds stops the growth, too
+                    result = leaks(process.pid, "--growing", "2", "--json")
+                    self.assertEqual(result.returncode, 0, result.stderr)
+                    growing = json.loads(result.stdout)["growing"]
+                    if growing and growing[0]["grown_blocks"] > 10:
+                        break
             finally:
                 process.kill()
-        self.assertEqual(result.returncode, 0, result.stderr)
-        first = json.loads(result.stdout)["growing"][0]
+        first = growing[0]
         self.assertTrue(3000 <= first["size_bytes"] <= 3600, first)
         self.assertGreater(first["grown_blocks"], 10)
 

@@ -86,15 +86,24 @@ class MeasureTest(unittest.TestCase):
         self.assertGreaterEqual(run.wall_s, 0.3)
         self.assertLess(run.wall_s, 100)
 
+    def measure_trapped(self, trap, **more):
+        """A server that has set its trap before the limit, on a machine that stops now and then."""
+        for limit_s in (2, 8, 32):
+            with tempfile.TemporaryDirectory() as folder:
+                ready = pathlib.Path(folder, "ready")
+                run = measure(["sh", "-c", f"{trap}; : >{ready}; while :; do sleep 0.05; done"],
+                              limit_s=limit_s, **more)
+                if ready.exists():
+                    return run
+        return self.fail("the server did not begin")
+
     def test_limit_leaves_time_to_end_well(self):
-        server = "trap 'echo saved; exit 0' TERM; while :; do sleep 0.05; done"
-        run = measure(["sh", "-c", server], limit_s=2)  # long enough to set its trap
+        run = self.measure_trapped("trap 'echo saved; exit 0' TERM")
         self.assertEqual((run.signal, run.exit_code, run.stopped, run.killed), (0, 0, True, False))
         self.assertEqual(run.output, measure(["echo", "saved"]).output)
 
     def test_limit_kills_what_does_not_end(self):
-        run = measure(["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"], limit_s=2,
-                      grace_s=0.2)
+        run = self.measure_trapped("trap '' TERM", grace_s=0.2)
         self.assertEqual((run.signal, run.stopped, run.killed, run.status), (9, True, True, 0))
 
     def test_limit_ends_what_is_left_behind_and_counts_it(self):

@@ -304,9 +304,9 @@ class RefusedTest(ServerCase):
                          "ended during burst 1: exit status 5")
         self.check_fails(self.run_it(server=self.server("leave"), load=load, idle="100s"),
                          "ended during the silence: exit status 5")
-        for _ in range(5):  # on a busy machine the load may end later than the server
+        for _ in range(5):  # on a busy machine the server may end in the first or second burst
             result = self.run_it(server=self.server("leave-soon"), load=load, bursts="2")
-            if "during burst 1" not in result.stderr:
+            if "during burst" not in result.stderr:
                 break
         self.check_fails(result, "ended after burst 1: exit status 5")
 
