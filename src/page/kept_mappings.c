@@ -83,10 +83,7 @@ static size_t kept_mapping_allowed(void)
     if (load_relaxed(&pages_state.pressed))
         return 0;
     size_t cap = cap_pages();
-    size_t committed = load_relaxed(&pages_state.committed_pages);
-    size_t free = load_relaxed(&pages_state.free_pages) + load_relaxed(&pages_state.purging_pages);
-    size_t used = committed - smaller_of(free, committed) + load_relaxed(&pages_state.huge_pages);
-    size_t most = larger_of(cap, used);
+    size_t most = larger_of(cap, shards_used_pages() + load_relaxed(&pages_state.huge_pages));
     size_t kept = pages_state.kept_mapping_pages;
     size_t unused = smaller_of(kept + load_relaxed(&pages_state.dirty_pages), most);
     return smaller_of(most - unused, cap - smaller_of(kept, cap));

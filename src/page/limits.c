@@ -21,10 +21,7 @@ static size_t limits_in_pages(const size_t *limit_bytes)
 /* The counted pages without free dirty ones and those kept outside the arenas. */
 static size_t limits_used_pages(void)
 {
-    size_t committed = load_relaxed(&pages_state.committed_pages);
-    size_t free = load_relaxed(&pages_state.free_pages) + load_relaxed(&pages_state.purging_pages);
-    free = smaller_of(free, committed);
-    size_t used = committed - free + load_relaxed(&pages_state.huge_pages) +
+    size_t used = shards_used_pages() + load_relaxed(&pages_state.huge_pages) +
                   load_relaxed(&pages_state.fork_run_pages);
     return used - smaller_of(load_relaxed(&pages_state.swept_pages), used);
 }

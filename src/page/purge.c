@@ -260,9 +260,7 @@ void purge_excess(struct page_shard *shard, size_t pages)
     uint32_t tells = load_relaxed(&shard->tells);
     if (likely(load_relaxed(&shard->compared) == tells))
         return;
-    size_t free = load_relaxed(&pages_state.free_pages) + load_relaxed(&pages_state.purging_pages);
-    size_t committed = load_relaxed(&pages_state.committed_pages);
-    size_t used = committed - smaller_of(free, committed); /* all may change meanwhile */
+    size_t used = shards_used_pages();
     bool pressed = load_relaxed(&pages_state.pressed);
     size_t cap = pressed ? 0 : larger_of(cap_pages(), used);
     size_t bound = pressed ? SIZE_MAX : 2 * pages + PURGE_STEP_PAGES;

@@ -97,6 +97,13 @@ void shard_count_committed(struct page_shard *shard, size_t change)
     fetch_add_relaxed(&pages_state.committed_pages, change);
 }
 
+size_t shards_used_pages(void)
+{
+    size_t committed = load_relaxed(&pages_state.committed_pages);
+    size_t free = load_relaxed(&pages_state.free_pages) + load_relaxed(&pages_state.purging_pages);
+    return committed - smaller_of(free, committed); /* all may change meanwhile */
+}
+
 void shards_count_free(size_t *free_pages, size_t *dirty_pages)
 {
     *free_pages = *dirty_pages = 0;

@@ -114,6 +114,9 @@ void shard_count_committed(struct page_shard *shard, size_t change);
 /* In the child of a fork: counts no thread as a user of shards. Its thread enters one again. */
 void shards_forget_threads(void);
 
+/* The committed pages of all shards that are neither free nor being purged, approximately. */
+size_t shards_used_pages(void);
+
 /* The exact numbers of free pages and of dirty ones, of all shards. */
 void shards_count_free(size_t *free_pages, size_t *dirty_pages);
 

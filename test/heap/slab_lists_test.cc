@@ -99,15 +99,12 @@ TEST_F(SlabLists, AHeapThatReturnsNearlyAllKeepsNoEmptySlabs)
     heap_trim(thread_heap);
 }
 
-class SlabListsDeathTest : public heap_layer::OwnHeap
-{
-};
+using SlabListsDeathTest = SlabLists;
 
 TEST_F(SlabListsDeathTest, TheVerifierFindsAWrongCount)
 {
     if (!config_debug)
         GTEST_SKIP() << "the verifier runs in debug builds";
-    struct heap *heap = heap_;
     std::vector<void *> blocks;
     for (int i = 0; i < 600; i++)
         blocks.push_back(allocate(64));
@@ -115,31 +112,30 @@ TEST_F(SlabListsDeathTest, TheVerifierFindsAWrongCount)
     size_t freed = 0;
     while (slab_is_waiting(slab)) // full, until enough blocks were freed that it is listed
         free_fast(blocks[freed++]);
-    heap_verify(heap);
+    heap_verify(heap_);
     const auto broken = [&] {
         slab_hot(slab)->frees_to_attention++;
-        heap_verify(heap);
+        heap_verify(heap_);
     };
     EXPECT_DEATH(broken(), "internal error");
     for (size_t i = freed; i < blocks.size(); i++)
         free_fast(blocks[i]);
-    heap_trim(heap);
+    heap_trim(heap_);
 }
 
 TEST_F(SlabListsDeathTest, TheVerifierFindsAnEmptySlabThatShouldBeRetired)
 {
     if (!config_debug)
         GTEST_SKIP() << "the verifier runs in debug builds";
-    struct heap *heap = heap_;
     free_fast(allocate(8 * kKiB));
-    quarantine_flush(heap);
-    heap_verify(heap);
+    quarantine_flush(heap_);
+    heap_verify(heap_);
     const auto broken = [&] {
-        heap->emptied = nullptr;
-        heap_verify(heap);
+        heap_->emptied = nullptr;
+        heap_verify(heap_);
     };
     EXPECT_DEATH(broken(), "internal error");
-    heap_trim(heap);
+    heap_trim(heap_);
 }
 
 // A slab that is current no longer.
@@ -147,16 +143,15 @@ TEST_F(SlabListsDeathTest, TheVerifierFindsAnEmptiedSlabThatIsNotCurrent)
 {
     if (!config_debug)
         GTEST_SKIP() << "the verifier runs in debug builds";
-    struct heap *heap = heap_;
     void *block = allocate(8 * kKiB);
-    heap_put_aside(heap, slab_class(span_of(block)));
+    heap_put_aside(heap_, slab_class(span_of(block)));
     const auto broken = [&] {
-        heap->emptied = span_of(block);
-        heap_verify(heap);
+        heap_->emptied = span_of(block);
+        heap_verify(heap_);
     };
     EXPECT_DEATH(broken(), "internal error");
     free_fast(block);
-    heap_trim(heap);
+    heap_trim(heap_);
 }
 
 class Settling : public heap_layer::OwnHeap
